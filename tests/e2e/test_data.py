@@ -69,7 +69,7 @@ def names(cloud: EmbeddedCloud, instance: str, directory: str) -> set[str]:
     return set(json.loads(cloud.on(instance, "python3", "-c", LIST, directory).stdout))
 
 
-def test_an_interrupted_upload_keeps_what_came_whole_and_goes_on(staged: EmbeddedCloud, folder: Path) -> None:
+def test_interrupted_upload_keeps_complete_files_and_continues(staged: EmbeddedCloud, folder: Path) -> None:
     cloud, (master,) = staged, staged.instances("master")
     command = demo.localcloud("run", "--name", cloud.name, "--", "fab", "stage-data", str(folder), "--name", "e2e")
     process = subprocess.Popen(
@@ -98,7 +98,7 @@ def test_an_interrupted_upload_keeps_what_came_whole_and_goes_on(staged: Embedde
     assert names(cloud, master["InstanceId"], "/mnt/efs/data/e2e") == set(SIZES)
 
 
-def test_shards_lie_on_the_workers_and_nothing_is_uploaded_again(staged: EmbeddedCloud, folder: Path) -> None:
+def test_shards_are_on_workers_and_nothing_is_uploaded_again(staged: EmbeddedCloud, folder: Path) -> None:
     told, _ = stage(staged, folder, "--to", "local", "--sharded")
     assert (told["uploaded_bytes"], told["directory"]) == (0, "/home/deepcdk-rank/files/data/e2e")
     parts = [names(staged, worker["InstanceId"], told["directory"]) for worker in staged.instances("worker")]
@@ -110,7 +110,7 @@ def test_shards_lie_on_the_workers_and_nothing_is_uploaded_again(staged: Embedde
     assert sum(node["bytes"] for node in told["nodes"].values()) == sum(SIZES.values())
 
 
-def test_what_two_workers_get_goes_once_over_the_laptops_link(staged: EmbeddedCloud, tmp_path: Path) -> None:
+def test_data_for_two_workers_is_uploaded_once(staged: EmbeddedCloud, tmp_path: Path) -> None:
     """Count all bytes sent and received, including AWS API calls and SSH. Sending the data twice would exceed 8 MB."""
     (tmp_path / "e2e-once").mkdir()
     for number in range(40):
@@ -125,7 +125,7 @@ def test_what_two_workers_get_goes_once_over_the_laptops_link(staged: EmbeddedCl
     assert 4_000_000 < link() - before < 6_000_000
 
 
-def test_a_damaged_file_is_found_named_and_mended(staged: EmbeddedCloud, folder: Path) -> None:
+def test_damaged_file_is_reported_and_repaired(staged: EmbeddedCloud, folder: Path) -> None:
     place = "/mnt/efs/data/e2e/a b.bin"
     damage = f"touch -r '{place}' ~/stamp && printf X | dd of='{place}' conv=notrunc && touch -r ~/stamp '{place}'"
     staged.laptop("fab", "run", "--master", *demo.settings(2), "--", "sh", "-c", damage)
@@ -134,7 +134,7 @@ def test_a_damaged_file_is_found_named_and_mended(staged: EmbeddedCloud, folder:
     assert told["uploaded_bytes"] == SIZES["a b.bin"]
 
 
-def test_full_disk_of_a_worker_is_named_before_a_run_and_for_a_rank(cluster: EmbeddedCloud, tmp_path: Path) -> None:
+def test_full_disk_of_worker_is_reported_before_and_during_a_run(cluster: EmbeddedCloud, tmp_path: Path) -> None:
     if why := cluster.described["unlimited_volumes"]:
         pytest.skip(why)
     workers = [worker["InstanceId"] for worker in cluster.instances("worker")]

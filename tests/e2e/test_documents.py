@@ -92,9 +92,7 @@ def requirements(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "requirements.txt"
 
 
-def test_a_notebook_on_a_worker_is_seen_through_the_tunnel_and_ends_with_ctrl_c(
-    cluster: EmbeddedCloud, requirements: Path
-) -> None:
+def test_notebook_on_worker_is_reached_through_tunnel_until_ctrl_c(cluster: EmbeddedCloud, requirements: Path) -> None:
     task = ("fab", "notebook", "worker1", "--requirements", str(requirements), "--no-browser")
     serving = subprocess.Popen(
         demo.localcloud("run", "--name", cluster.name, "--", *task, *demo.settings(2)),

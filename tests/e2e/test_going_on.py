@@ -65,9 +65,7 @@ def saved(cloud: EmbeddedCloud, run: str) -> tuple[int, bytes]:
         return int(found["step"]), found["weights"].tobytes()
 
 
-def test_a_program_whose_ranks_are_killed_ends_with_the_same_result_as_an_undisturbed_one(
-    cluster: EmbeddedCloud, project: Path
-) -> None:
+def test_program_with_killed_ranks_has_same_result_as_undisturbed_one(cluster: EmbeddedCloud, project: Path) -> None:
     undisturbed, run = start(cluster, project), ""
     try:
         hurry(cluster, undisturbed)

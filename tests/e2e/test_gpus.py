@@ -31,9 +31,7 @@ def made_up_gpu(cluster: EmbeddedCloud) -> Iterator[str]:
     cluster.on(instance, "rm", PLACE)
 
 
-def test_a_run_is_refused_where_tensorflow_does_not_see_the_gpus_of_a_node(
-    cluster: EmbeddedCloud, made_up_gpu: str
-) -> None:
+def test_run_is_rejected_if_tensorflow_does_not_see_gpus(cluster: EmbeddedCloud, made_up_gpu: str) -> None:
     done = cluster.fab("train", "--nodes", "2", "--recipe", "digits", "--yes", check=False)
     assert done.returncode == 1
     newest = max(json.loads(cluster.fab("runs", "--json").stdout), key=lambda entry: str(entry["run_id"]))
@@ -45,7 +43,7 @@ def test_a_run_is_refused_where_tensorflow_does_not_see_the_gpus_of_a_node(
     assert "epoch" not in done.stdout
 
 
-def test_the_only_way_past_is_asked_for_and_recorded(cluster: EmbeddedCloud, made_up_gpu: str) -> None:
+def test_allow_degraded_is_required_and_recorded(cluster: EmbeddedCloud, made_up_gpu: str) -> None:
     recipe = ("--recipe", "digits", "--epochs", "1", "--yes")
     done = cluster.fab("train", "--nodes", "2", *recipe, "--allow-degraded")
     assert "degraded, but permitted by --allow-degraded" in " ".join(done.stdout.split())

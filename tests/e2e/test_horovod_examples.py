@@ -79,7 +79,7 @@ def train(cloud: EmbeddedCloud, project: Path, entry: str, *words: str) -> subpr
 
 
 @pytest.mark.parametrize("example", ["tensorflow2_mnist.py", "tensorflow2_keras_mnist.py"])
-def test_it_trains_with_keras_2_and_all_ranks_end_with_the_same_weights(
+def test_example_trains_with_keras_2_to_same_weights_on_all_ranks(
     four_hosts: EmbeddedCloud, project: Path, example: str
 ) -> None:
     done = train(four_hosts, project, f"stand_in.py {example}", "--keras", "2")
@@ -90,7 +90,7 @@ def test_it_trains_with_keras_2_and_all_ranks_end_with_the_same_weights(
 
 
 @pytest.mark.parametrize("example", ["tensorflow2_synthetic_benchmark.py", "tensorflow2_keras_synthetic_benchmark.py"])
-def test_it_measures_with_keras_2(four_hosts: EmbeddedCloud, project: Path, example: str) -> None:
+def test_benchmark_example_runs_with_keras_2(four_hosts: EmbeddedCloud, project: Path, example: str) -> None:
     done = train(four_hosts, project, f"{example} {SMALL}", "--keras", "2")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert re.search(r"\[0\]<stdout>:Total img/sec on 4 .*: [0-9.]+", done.stdout)
@@ -103,7 +103,7 @@ def test_keras_3_example_that_would_not_average_is_rejected_at_no_cost(
     assert (done.returncode, "does not average" in done.stderr, "--keras 2" in done.stderr) == (1, True, True)
 
 
-def test_with_keras_3_the_others_fail_with_the_remedy(four_hosts: EmbeddedCloud, project: Path) -> None:
+def test_other_examples_with_keras_3_fail_with_fix(four_hosts: EmbeddedCloud, project: Path) -> None:
     done = train(four_hosts, project, "stand_in.py tensorflow2_mnist.py", "--keras", "3")
     assert done.returncode == 1
     assert "DistributedGradientTape needs TensorFlow variables" in done.stdout

@@ -57,7 +57,7 @@ def test_the_newest_run_cannot_have_the_name_of_a_package_of_the_laptop(cluster:
 
 
 @pytest.mark.parametrize("words", [(), ("--run", "20261120-121314-digits-ab12")], ids=["newest", "named"])
-def test_a_fetched_run_stays_below_into_whatever_name_the_master_sends(
+def test_fetched_run_stays_in_its_directory_with_any_name_from_master(
     cluster: EmbeddedCloud, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     (tmp_path / "fabfile.py").write_text("mine")

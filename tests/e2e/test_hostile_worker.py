@@ -71,7 +71,7 @@ def test_names_and_facts_of_a_worker_are_never_executed(nodes: Cluster) -> None:
     assert not nodes.is_injected()
 
 
-def test_a_key_that_a_workers_root_calls_the_masters_opens_no_other_worker(nodes: Cluster) -> None:
+def test_forged_master_key_of_a_worker_opens_no_other_worker(nodes: Cluster) -> None:
     other = "deeplearning-worker1"
     address = next(line.split()[1] for line in nodes.listed() if line.startswith(f"{other} "))
     user = nodes.cloud.outputs()["LoginUser"]
@@ -91,7 +91,7 @@ def test_a_key_that_a_workers_root_calls_the_masters_opens_no_other_worker(nodes
     assert len(json.loads(ran.stdout)["hosts"]) == 2
 
 
-def test_a_host_key_that_a_workers_root_states_for_another_is_left_out_and_logged(nodes: Cluster) -> None:
+def test_forged_host_key_for_another_worker_is_ignored_and_logged(nodes: Cluster) -> None:
     before = nodes.shell("deeplearning-master", "cat /etc/ssh/ssh_known_hosts")
     evil = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'EVIL':A<43}"
     nodes.plant(HOST_KEY, evil)

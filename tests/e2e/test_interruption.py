@@ -107,7 +107,7 @@ def ended(cluster: EmbeddedCloud) -> dict[tuple[str, ...], tuple[int, str]]:
 
 
 @pytest.mark.parametrize("words", TASKS, ids=lambda words: words[0])
-def test_ctrl_c_ends_a_connected_task_with_a_line_of_words(
+def test_ctrl_c_stops_connected_task_with_one_line(
     ended: dict[tuple[str, ...], tuple[int, str]], words: tuple[str, ...]
 ) -> None:
     status, output = ended[words]
@@ -117,7 +117,7 @@ def test_ctrl_c_ends_a_connected_task_with_a_line_of_words(
     assert len([line for line in output.splitlines() if line]) <= PROGRESS_LINES + said_of_the_end, output
 
 
-def test_nothing_of_an_interrupted_task_is_left_on_the_master_and_nothing_was_done(
+def test_interrupted_task_leaves_nothing_on_master(
     cluster: EmbeddedCloud, ended: dict[tuple[str, ...], tuple[int, str]]
 ) -> None:
     (master,) = cluster.instances("master")

@@ -89,7 +89,7 @@ def ended(cluster: EmbeddedCloud, program: Path) -> Iterator[tuple[EmbeddedCloud
     yield cluster, done.stdout, record
 
 
-def test_each_rank_knows_its_place_and_meets_the_others_on_the_first_worker(ended: Any) -> None:
+def test_each_rank_has_its_place_and_meets_others_on_first_worker(ended: Any) -> None:
     cloud, _, record = ended
     work = cloud.run(record["run_id"]).path / "work"
     told = [json.loads((work / f"rank-{rank}.json").read_text()) for rank in range(4)]
@@ -146,7 +146,7 @@ print("nodes", os.environ["DEEPCDK_NODES"], os.environ["DEEPCDK_NODE_RANK"])
 """
 
 
-def test_ranks_that_train_alone_are_asked_about_and_reported(cluster: EmbeddedCloud, tmp_path: Path) -> None:
+def test_ranks_that_train_alone_cause_a_question_and_a_report(cluster: EmbeddedCloud, tmp_path: Path) -> None:
     """Sources: minGPT and pytorch/examples mnist; each node trained the same model, and the run succeeded."""
     (tmp_path / "train.py").write_text(ALONE)
     given = ["--nodes", "2", *demo.settings(2), "--payload", str(tmp_path), "--entry", "train.py", "--skip-preflight"]
@@ -160,7 +160,7 @@ def test_ranks_that_train_alone_are_asked_about_and_reported(cluster: EmbeddedCl
     assert warning in cluster.fab("show").stdout
 
 
-def test_ranks_that_exchange_only_at_their_end_are_not_reported(cluster: EmbeddedCloud, tmp_path: Path) -> None:
+def test_ranks_that_communicate_only_at_the_end_are_not_reported(cluster: EmbeddedCloud, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(EXCHANGE_AT_END)
     entry = "train.py {rank} {world_size} {master_addr} {master_port}"
     given = ["--nodes", "2", *demo.settings(2), "--payload", str(tmp_path), "--entry", entry, "--skip-preflight"]
@@ -172,9 +172,7 @@ def test_ranks_that_exchange_only_at_their_end_are_not_reported(cluster: Embedde
         assert f"[{rank}]<stdout>:nodes deeplearning-worker1,deeplearning-worker2 {rank}" in done.stdout
 
 
-def test_a_rank_that_is_killed_ends_the_others_and_is_named_with_its_last_lines(
-    cluster: EmbeddedCloud, program: Path
-) -> None:
+def test_killed_rank_stops_others_and_is_reported_with_last_lines(cluster: EmbeddedCloud, program: Path) -> None:
     done, record = train(cluster, program, "die", flags=("--skip-preflight", "--restarts", "0"))
     assert (done.returncode, record["state"]["state"]) == (1, "failed")
     assert "rank 2 on deeplearning-worker2 exited first, with signal 9 (Killed)" in done.stderr
@@ -191,7 +189,7 @@ def test_a_run_with_a_killed_rank_restarts_by_itself(cluster: EmbeddedCloud, pro
     assert f"restart 1 of 3, because {fault}" in done.stdout
 
 
-def test_run_that_is_stopped_gives_each_rank_its_grace_below_a_script(cluster: EmbeddedCloud, program: Path) -> None:
+def test_stopped_run_gives_each_rank_below_a_script_its_grace_time(cluster: EmbeddedCloud, program: Path) -> None:
     """Reported as wandb #3667."""
     _, record = train(cluster, program, "wait", entry="./start.sh", flags=("--skip-preflight", "--detach"))
     run = cluster.run(record["run_id"])

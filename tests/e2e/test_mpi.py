@@ -143,7 +143,7 @@ def test_the_ranks_of_all_hosts_meet_and_their_lines_stay_whole(
         assert cluster.on(node["InstanceId"], "ls", "/tmp/evaluated", check=False).returncode != 0
 
 
-def test_a_rank_that_is_killed_ends_the_others_and_is_named(cluster: EmbeddedCloud, program: Path) -> None:
+def test_killed_rank_stops_the_others_and_is_reported(cluster: EmbeddedCloud, program: Path) -> None:
     flags = ["--skip-preflight", "--restarts", "0"]
     status, record, log = train(cluster, program, "die", flags=flags)
     assert (status, record["state"]["state"]) == (1, "failed"), log[-3000:]

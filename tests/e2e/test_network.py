@@ -111,9 +111,7 @@ def test_a_worker_reaches_no_port_of_the_master(
     assert reached == dict.fromkeys(reached, CLOSED)
 
 
-def test_a_worker_goes_out_under_the_address_of_the_nat_gateway(
-    cluster: EmbeddedCloud, workers: list[dict[str, str]]
-) -> None:
+def test_worker_uses_address_of_nat_gateway(cluster: EmbeddedCloud, workers: list[dict[str, str]]) -> None:
     (gateway,) = cluster.aws("ec2", "describe-nat-gateways")["NatGateways"]
     public = gateway["NatGatewayAddresses"][0]["PublicIp"]
     with listening(cluster, ["outside"], 7777) as listener:
@@ -122,7 +120,9 @@ def test_a_worker_goes_out_under_the_address_of_the_nat_gateway(
         assert listener.stdout.readline().strip() == public
 
 
-def test_a_worker_has_no_way_out_but_the_nat_gateway(cluster: EmbeddedCloud, workers: list[dict[str, str]]) -> None:
+def test_worker_reaches_internet_only_through_nat_gateway(
+    cluster: EmbeddedCloud, workers: list[dict[str, str]]
+) -> None:
     (table,) = [
         table
         for table in cluster.aws("ec2", "describe-route-tables")["RouteTables"]

@@ -85,7 +85,7 @@ def test_every_nodes_boot_log_arrives_to_its_last_line(told: EmbeddedCloud) -> N
     eventually(lambda: arrived() == wanted, what=arrived)
 
 
-def test_every_node_sends_metrics_of_its_own(told: EmbeddedCloud) -> None:
+def test_every_node_sends_its_own_metrics(told: EmbeddedCloud) -> None:
     def senders() -> set[str]:
         metrics = told.aws("cloudwatch", "list-metrics", "--namespace", "deepcdk/told")["Metrics"]
         dimensions = [
@@ -96,14 +96,14 @@ def test_every_node_sends_metrics_of_its_own(told: EmbeddedCloud) -> None:
     eventually(lambda: senders() == nodes(told) | {"master", "worker"}, what=senders)
 
 
-def test_the_dashboard_is_kept_with_every_reference_filled_in(told: EmbeddedCloud) -> None:
+def test_dashboard_is_stored_with_resolved_references(told: EmbeddedCloud) -> None:
     body = told.aws("cloudwatch", "get-dashboard", "--dashboard-name", "told-us-east-1")["DashboardBody"]
     text = json.dumps(json.loads(body))
     assert "Token[" not in text
     assert all(name in text for name in log_groups(told))
 
 
-def test_a_budget_that_holds_nobody_back_has_nothing_to_release(told: EmbeddedCloud) -> None:
+def test_budget_below_its_limit_has_nothing_to_release(told: EmbeddedCloud) -> None:
     done = fab(told, "release", "--json")
     assert json.loads(done.stdout) == {"stack": "told", "released": False}
     assert "the budget does not block workers" in done.stderr

@@ -25,7 +25,7 @@ def test_a_command_of_the_cdk_needs_no_ssh_cidr(
     assert said in done.stdout + done.stderr
 
 
-def test_a_deployment_asks_for_a_way_to_the_master_and_changes_nothing(cluster: EmbeddedCloud) -> None:
+def test_deployment_without_access_to_master_is_rejected_unchanged(cluster: EmbeddedCloud) -> None:
     def updated() -> object:
         (stack,) = cluster.ask("cloudformation", "describe_stacks", StackName="deepcdk")["Stacks"]
         return stack.get("LastUpdatedTime"), stack["StackStatus"]

@@ -45,13 +45,13 @@ def test_two_nodes_train_digits_to_98_percent(trained: dict[str, Any]) -> None:
 
 
 @pytest.mark.aws
-def test_the_ranks_ran_on_two_hosts_with_addresses_of_their_own(trained: dict[str, Any]) -> None:
+def test_ranks_ran_on_two_hosts_with_different_addresses(trained: dict[str, Any]) -> None:
     hosts = trained["result"]["hosts"]
     assert len(hosts) == len(set(hosts)) == trained["result"]["ranks"] == 2
 
 
 @pytest.mark.aws
-def test_the_result_says_what_made_it(trained: dict[str, Any]) -> None:
+def test_result_has_its_origin(trained: dict[str, Any]) -> None:
     result = trained["result"]
     assert {"tensorflow", "keras", "horovod", "python"} <= set(result["versions"])
     assert re.fullmatch(r"[0-9a-f]{16,64}", result["payload_hash"])
@@ -60,7 +60,7 @@ def test_the_result_says_what_made_it(trained: dict[str, Any]) -> None:
 
 
 @pytest.mark.aws
-def test_fetch_brings_metrics_events_and_log(trained: dict[str, Any]) -> None:
+def test_fetch_downloads_metrics_events_and_log(trained: dict[str, Any]) -> None:
     directory: Path = trained["directory"]
     records = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     assert records[0]["event"] == "start"
@@ -71,7 +71,7 @@ def test_fetch_brings_metrics_events_and_log(trained: dict[str, Any]) -> None:
 
 
 @pytest.mark.aws
-def test_the_bucket_holds_the_record_and_all_but_the_checkpoints(
+def test_bucket_has_the_record_and_everything_but_checkpoints(
     deployment: Deployment, trained: dict[str, Any], tmp_path: Path
 ) -> None:
     run = trained["run"]
@@ -107,13 +107,13 @@ def test_status_names_every_node(deployment: Deployment, trained: dict[str, Any]
 
 
 @pytest.mark.aws
-def test_every_node_tells_its_load_under_its_name(deployment: Deployment, trained: dict[str, Any]) -> None:
+def test_every_node_reports_its_load(deployment: Deployment, trained: dict[str, Any]) -> None:
     loads = json.loads(deployment.fab("status", "--load", "--json").stdout)["load"]
     assert [each["name"] for each in loads] == [f"deeplearning-{name}" for name in ("master", "worker1", "worker2")]
     assert all(0 <= each["processor"] <= 1 and 0 < each["memory_used"] < each["memory_total"] for each in loads)
 
 
-def test_tensorboard_shows_the_run_through_the_tunnel_and_ends_with_it(
+def test_tensorboard_shows_run_through_tunnel_and_exits_with_it(
     cluster: EmbeddedCloud, trained: dict[str, Any]
 ) -> None:
     command = demo.localcloud("run", "--name", cluster.name, "--", "fab", "tensorboard", trained["run"])
@@ -177,14 +177,14 @@ def waiting(cluster: EmbeddedCloud, trained: dict[str, Any], tmp_path_factory: p
     cluster.fab("rm", "--run", run, "--yes")
 
 
-def test_a_second_run_is_refused_and_the_first_goes_on_without_the_laptop(cluster: EmbeddedCloud, waiting: str) -> None:
+def test_second_run_is_rejected_and_first_continues_without_laptop(cluster: EmbeddedCloud, waiting: str) -> None:
     second = cluster.fab("train", "--nodes", "2", "--recipe", "digits", "--yes", check=False)
     assert second.returncode != 0
     assert waiting in second.stdout + second.stderr
     eventually(lambda: cluster.run(waiting).state == "running")
 
 
-def test_what_would_end_a_live_run_is_refused(cluster: EmbeddedCloud, waiting: str) -> None:
+def test_tasks_that_would_stop_a_live_run_are_rejected(cluster: EmbeddedCloud, waiting: str) -> None:
     shrunk = cluster.fab("up", "--yes", "--set", "workers=1", check=False)
     assert "1 of 2 nodes ARE TERMINATED" in shrunk.stdout
     destroyed = cluster.fab("down", "--yes", check=False)

@@ -98,13 +98,13 @@ def test_every_rank_gets_words_and_values_unchanged_and_no_command_line_shows_th
         assert looked.returncode != 0
 
 
-def test_the_run_is_watched_by_its_own_output(done: Any) -> None:
+def test_run_is_followed_by_its_output(done: Any) -> None:
     _, output, _, _ = done
     assert "[0]<stdout>:rank 0 is done" in output
     assert " succeeded after " in output
 
 
-def test_the_record_has_the_exact_command_and_the_secrets_names_alone(done: Any) -> None:
+def test_record_has_exact_command_and_only_names_of_secrets(done: Any) -> None:
     _, output, record, directory = done
     assert record["launch"]["command"][1:3] == ["-m", "agent.launch.horovodrun"]
     assert record["launch"]["rank_command"][1:] == ["train.py", *WORDS]
@@ -128,7 +128,7 @@ def test_no_secret_stays_on_a_node(done: Any) -> None:
     eventually(lambda: not left(), 60.0, left)
 
 
-def test_what_no_run_needs_is_listed_and_removed(done: Any, tmp_path: Path) -> None:
+def test_unused_files_are_listed_and_removed(done: Any, tmp_path: Path) -> None:
     """Source: ray-project/ray #55898 and Netflix/metaflow #1741."""
     cluster, _, record, _ = done
     (tmp_path / "logs" / "empty").mkdir(parents=True)
@@ -169,7 +169,7 @@ def test_requirements_without_an_index_fail_before_anything_starts(cluster: Embe
     assert (failed.returncode, "this machine cannot download from " in failed.stderr) == (1, True), failed.stderr
 
 
-def test_the_program_goes_on_in_the_directory_that_it_left(cluster: EmbeddedCloud, tmp_path: Path) -> None:
+def test_resumed_program_continues_in_its_directory(cluster: EmbeddedCloud, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import os, sys\nseen = os.path.exists('seen')\nopen('seen', 'w').close()\nsys.exit(0 if seen else 3)\n"
     )

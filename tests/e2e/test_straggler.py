@@ -50,7 +50,7 @@ def events(cluster: EmbeddedCloud, run: str) -> list[dict[str, Any]]:
     return [record for record in records if record["event"] == "straggler"]
 
 
-def test_a_straggler_is_named_while_the_run_goes_on(cluster: EmbeddedCloud) -> None:
+def test_straggler_is_reported_during_the_run(cluster: EmbeddedCloud) -> None:
     nodes = Cluster(cluster)
     words = ("--nodes", "2", "--epochs", "3000", "--skip-preflight", "--detach", "--yes", "--json")
     run = str(json.loads(cluster.fab("train", *words).stdout)["run_id"])

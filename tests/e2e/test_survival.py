@@ -169,7 +169,7 @@ BOUND_S: Final = 40.0
 """Enough for two prepared nodes. It is in seconds; users give limits in hours."""
 
 
-def test_a_run_that_ignores_sigterm_ends_within_60_s_of_its_bound(cluster: EmbeddedCloud, tmp_path: Path) -> None:
+def test_run_that_ignores_sigterm_stops_within_60_s_of_its_limit(cluster: EmbeddedCloud, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(STUBBORN)
     run = start(cluster, "--payload", str(tmp_path), "--entry", "train.py", "--max-hours", "10", "--restarts", "0")
 
@@ -233,7 +233,7 @@ for step in range(1000000):
 """
 
 
-def test_gloos_time_out_names_the_rank_that_did_not_report(cluster: EmbeddedCloud, tmp_path: Path) -> None:
+def test_gloo_timeout_names_the_missing_rank(cluster: EmbeddedCloud, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(FREEZING)
     program = ("--payload", str(tmp_path), "--entry", "train.py", "--env", "HOROVOD_GLOO_TIMEOUT_SECONDS=10")
     run = start(cluster, *program, "--restarts", "0")

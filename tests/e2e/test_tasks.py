@@ -68,7 +68,7 @@ def test_a_command_on_the_master_runs_once_and_its_status_is_passed_on(deploymen
     assert (done.returncode, done.stdout) == (7, "master | a b\n")
 
 
-def test_ctrl_c_ends_the_command_on_all_nodes(cluster: EmbeddedCloud) -> None:
+def test_ctrl_c_stops_the_command_on_all_nodes(cluster: EmbeddedCloud) -> None:
     command = demo.localcloud("run", "--name", cluster.name, "--", "fab", "run", *demo.settings(2))
     script = "echo up; exec sleep 4242"
     running = subprocess.Popen(
@@ -99,7 +99,7 @@ def test_plain_ssh_and_scp_reach_a_worker_with_verified_keys(cluster: EmbeddedCl
     assert "HOST IDENTIFICATION HAS CHANGED" in refused.stderr
 
 
-def test_a_host_key_that_differs_from_the_kept_one_is_refused_with_both_fingerprints(cluster: EmbeddedCloud) -> None:
+def test_changed_host_key_is_rejected_with_both_fingerprints(cluster: EmbeddedCloud) -> None:
     run(cluster, "--master", "--", "true")
     (master,) = (i["InstanceId"] for i in cluster.instances("master"))
     folder = "$HOME/.local/state/deepcdk/host-keys/*/*"
@@ -144,7 +144,7 @@ def stopped(cluster: EmbeddedCloud) -> Iterator[str]:
     cluster.fab("rm", "--run", run_id, "--yes", check=False)
 
 
-def test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes(
+def test_stopped_run_continues_from_checkpoint_on_fewer_nodes(
     cluster: EmbeddedCloud, stopped: str, tmp_path: Path
 ) -> None:
     before = json.loads(cluster.fab("show", "--run", stopped, "--json").stdout)
@@ -178,7 +178,7 @@ def test_an_ended_run_is_removed_for_good(cluster: EmbeddedCloud, stopped: str) 
 
 
 @pytest.mark.aws
-def test_the_group_grows_and_shrinks_by_the_newest_and_keeps_the_others(deployment: Deployment) -> None:
+def test_group_grows_and_removes_newest_workers_first(deployment: Deployment) -> None:
     before = {i["InstanceId"] for i in deployment.instances("worker")}
     fewer = ("--set", "max_workers=2")  # only in the local cdk.json; the deployed limit of 16 applies
     grown = json.loads(deployment.fab("scale", "--nodes", "3", "--yes", "--json", *fewer).stdout)
@@ -190,7 +190,7 @@ def test_the_group_grows_and_shrinks_by_the_newest_and_keeps_the_others(deployme
 
 
 @pytest.mark.parametrize("task", ["scale", "train"])
-def test_more_nodes_than_are_deployed_for_are_refused_with_both_bounds(cluster: EmbeddedCloud, task: str) -> None:
+def test_more_nodes_than_deployed_maximum_are_rejected_with_both_numbers(cluster: EmbeddedCloud, task: str) -> None:
     many = cluster.fab(task, "--nodes", "17", "--yes", "--set", "max_workers=64", check=False)
     assert many.returncode == 1
     assert "the deployed cluster allows at most 16; max_workers in cdk.json is 64" in many.stderr
@@ -198,7 +198,7 @@ def test_more_nodes_than_are_deployed_for_are_refused_with_both_bounds(cluster: 
     assert len(cluster.instances("worker")) == 2
 
 
-def test_a_benchmark_is_a_run_that_goes_on_where_it_was_stopped_and_ends_in_a_picture(cluster: EmbeddedCloud) -> None:
+def test_stopped_benchmark_continues_and_draws_a_plot(cluster: EmbeddedCloud) -> None:
     rounds = 20  # more than fit into the time before the stop takes effect
     cells = ("--nodes", "1,2", "--networks", "lenet", "--batch-sizes", "1", "--image-size", "16", "--steps", "8")
     others = ("--message-bytes", "1024,1048576", "--input-size", "32", "--storage-mib", "1", "--repeats", str(rounds))

@@ -233,7 +233,7 @@ def entries(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=EXAMPLES)
 @given(data=entries())
-def test_a_tar_that_was_made_to_do_harm(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_a_malicious_tar(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     above = tmp_path_factory.mktemp("above")
     with refused_in_words():
         fetch.unpack(iter([data]), above / "runs", RUN)
@@ -269,6 +269,6 @@ def test_the_console_of_an_instance(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [BEGIN * 1900, f"{BEGIN}\n" * 1900, (BEGIN + END) * 900, "ssh-" * 16000, " " * 64000])
-def test_a_console_of_64_kb_that_was_made_to_take_long(text: str) -> None:
+def test_a_console_of_64_kb_designed_to_be_slow(text: str) -> None:
     with in_time():
         assert parse_console(text) == ()

@@ -83,7 +83,7 @@ def runs_with(root: Path, **texts: str) -> Runs:
 
 @settings(max_examples=EXAMPLES)
 @given(name=st.sampled_from(sorted(FILES)), data=st.data())
-def test_one_runs_files_keep_no_other_run_from_being_listed(
+def test_files_of_one_run_do_not_prevent_listing_others(
     tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject
 ) -> None:
     text = data.draw(json_of(FILES[name]) | texts_like(json.dumps(FILES[name])))
@@ -109,14 +109,14 @@ def test_the_spec_of_a_run(text: str) -> None:
 
 @settings(max_examples=EXAMPLES)
 @given(text=json_of({"spec": FILES["spec.json"], "origin": ORIGIN}))
-def test_what_is_submitted(text: str) -> None:
+def test_a_submission(text: str) -> None:
     with contextlib.suppress(SpecError):
         Submission.from_json(text)
 
 
 @settings(max_examples=EXAMPLES)
 @given(text=json_of(ORIGIN))
-def test_where_a_run_comes_from(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+def test_the_origin_of_a_run(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     runs = runs_with(tmp_path_factory.mktemp("efs"), origin_json=text)
     with contextlib.suppress(ValueError):
         address, _ = bucket_copy.destination(runs["one"])
@@ -162,7 +162,7 @@ def test_the_facts_of_a_node(text: str) -> None:
 
 @settings(max_examples=EXAMPLES)
 @given(text=texts_like("0 1 5"))
-def test_what_a_node_says_of_stuck_ranks(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+def test_the_stuck_ranks_of_a_node(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     spec = make_spec(run_id="one", efs_mount=str(tmp_path_factory.mktemp("efs")))
     Path(spec.run_directory).mkdir(parents=True)
     Path(spec.run_directory, f"stalled-1-{spec.hosts[1].name}").write_text(text, errors="surrogateescape")
@@ -194,7 +194,7 @@ PREPARED: Final = prepare_node.Prepared(python="/opt/python3", runtime="/opt/run
 
 @settings(max_examples=EXAMPLES)
 @given(text=json_of(dataclasses.asdict(PREPARED)) | texts_like(json.dumps(dataclasses.asdict(PREPARED))))
-def test_what_a_node_has_prepared(text: str) -> None:
+def test_the_preparation_result_of_a_node(text: str) -> None:
     with contextlib.suppress(ValueError):
         found = prepare_node.parse(f"banner\n{prepare_node.PREPARED}{text}\n")
         assert isinstance(found.python, str)

@@ -27,7 +27,7 @@ def export(folder: Path, document: dict[str, Any] | None) -> Path:
 
 
 @pytest.mark.parametrize("words", [[], ["--model", "m", "--batch", "-1"], ["--model", "m", "extra"]])
-def test_wrong_arguments_end_with_2_and_one_line(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+def test_invalid_arguments_exit_with_2_and_one_line(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         evaluate.main(words)
     said = capsys.readouterr().err
@@ -35,16 +35,14 @@ def test_wrong_arguments_end_with_2_and_one_line(capsys: pytest.CaptureFixture[s
     assert said.startswith("payload.evaluate: error: ")
 
 
-def test_data_that_are_not_there_are_named_before_tensorflow_is_imported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_data_is_reported_before_tensorflow_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate.main(["--model", str(export(tmp_path, card()))]) == 1
     assert "/absent/data" in capsys.readouterr().err
     assert evaluate.main(["--model", str(tmp_path), "--data-dir", str(tmp_path / "elsewhere")]) == 1
     assert "elsewhere" in capsys.readouterr().err
 
 
-def test_data_in_a_bucket_that_the_model_names_are_not_copied_on_its_word(
+def test_bucket_named_by_model_is_not_trusted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[object] = []
@@ -76,7 +74,7 @@ def test_data_in_a_bucket_that_the_model_names_are_not_copied_on_its_word(
         (card(settings={"colour": 1}), "colour"),
     ],
 )
-def test_a_model_that_does_not_say_what_it_was_trained_on_is_refused_in_one_line(
+def test_model_without_data_set_is_rejected_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], document: dict[str, Any] | None, says: str
 ) -> None:
     assert evaluate.main(["--model", str(export(tmp_path, document))]) == 1

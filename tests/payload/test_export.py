@@ -7,7 +7,7 @@ import pytest
 from payload import export
 
 
-def test_wrong_arguments_end_with_2_and_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_exit_with_2_and_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         export.main(["--rundir", "x"])
     assert ended.value.code == 2

@@ -30,7 +30,7 @@ def image(tmp_path: Path) -> Path:
         (["--model", "m", "a.png", "--top", "x"], "--top: must be a whole number"),
     ],
 )
-def test_wrong_arguments_end_with_2_and_one_line(
+def test_invalid_arguments_exit_with_2_and_one_line(
     capsys: pytest.CaptureFixture[str], words: list[str], says: str
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -41,7 +41,7 @@ def test_wrong_arguments_end_with_2_and_one_line(
     assert says in said
 
 
-def test_files_that_cannot_be_used_end_with_1_and_one_line_that_names_them(
+def test_unusable_files_exit_with_1_and_one_line_with_names(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, image: Path
 ) -> None:
     assert predict.main(["--model", str(tmp_path / "no-model"), str(image)]) == 1

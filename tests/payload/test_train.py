@@ -37,7 +37,7 @@ def metrics(run_dir: Path) -> list[dict[str, Any]]:
         (["--recipe", "fashion-mnist", "--data-dir", "/absent"], 1, "/absent: no such directory"),
     ],
 )
-def test_what_can_fail_early_fails_in_one_line_without_importing_tensorflow(
+def test_early_failures_are_one_line_without_importing_tensorflow(
     tmp_path: Path, flags: list[str], status: int, said: str
 ) -> None:
     run_dir = tmp_path / "run"
@@ -59,7 +59,7 @@ def test_the_result_of_a_completed_run_is_not_overwritten(
     assert (tmp_path / "result.json").read_text() == "{}"
 
 
-def test_a_run_that_could_not_be_exported_as_onnx_is_refused_before_it_trains(
+def test_run_that_cannot_be_exported_as_onnx_is_rejected_before_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(signal, "signal", lambda number, action: None)
@@ -71,7 +71,7 @@ def test_a_run_that_could_not_be_exported_as_onnx_is_refused_before_it_trains(
     assert not run_dir.exists()
 
 
-def test_other_ranks_let_rank_0_speak_first(
+def test_other_ranks_let_rank_0_report_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
@@ -83,7 +83,7 @@ def test_other_ranks_let_rank_0_speak_first(
     assert capsys.readouterr().err.count("error") == 2
 
 
-def test_the_stop_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_file_stops_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signal, "signal", lambda number, action: None)
     monkeypatch.setattr(train, "STOP_FILE_INTERVAL_S", 3600.0)
     stop = train.StopRequest(tmp_path, watch_file=True)
@@ -95,7 +95,7 @@ def test_the_stop_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.tensorflow
-def test_sigterm_ends_with_a_checkpoint_and_a_status_of_its_own(tmp_path: Path) -> None:
+def test_sigterm_stops_with_checkpoint_and_its_own_exit_status(tmp_path: Path) -> None:
     process = subprocess.Popen(
         command(tmp_path, "--epochs", "1000"), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True
     )

@@ -133,19 +133,17 @@ def of_role(nodes: Cluster, setting: dict[str, str]) -> Outcome:
 
 
 @numbered("rank")
-def test_what_a_rank_tries_on_its_node_is_refused(setting: dict[str, str], of_rank: Outcome, tried: Try) -> None:
+def test_attacks_of_a_rank_on_its_node_fail(setting: dict[str, str], of_rank: Outcome, tried: Try) -> None:
     of_rank.check(tried, setting)
 
 
 @numbered("root")
-def test_what_root_on_a_worker_tries_on_other_nodes_is_refused(
-    setting: dict[str, str], of_root: Outcome, tried: Try
-) -> None:
+def test_attacks_of_root_on_a_worker_on_other_nodes_fail(setting: dict[str, str], of_root: Outcome, tried: Try) -> None:
     of_root.check(tried, setting)
 
 
 @numbered("role")
-def test_what_a_worker_asks_of_the_account_is_refused_and_logged(
+def test_forbidden_calls_of_a_worker_are_denied_and_logged(
     setting: dict[str, str], of_role: Outcome, tried: Try
 ) -> None:
     of_role.check(tried, setting)
@@ -186,7 +184,7 @@ def teller(tried: Try) -> str:
 
 
 @numbered("registry")
-def test_what_root_on_a_worker_writes_into_the_registry_moves_no_other_node(
+def test_registry_entries_of_root_on_a_worker_affect_no_other_node(
     setting: dict[str, str], registry_logs: dict[str, str], tried: Try
 ) -> None:
     assert logged(tried, setting, registry_logs[teller(tried)])
@@ -213,7 +211,5 @@ def of_stranger(nodes: Cluster, setting: dict[str, str]) -> Iterator[Outcome]:
 
 
 @numbered("stranger")
-def test_what_a_stranger_in_the_subnet_tries_is_refused(
-    setting: dict[str, str], of_stranger: Outcome, tried: Try
-) -> None:
+def test_attacks_of_a_stranger_in_the_subnet_fail(setting: dict[str, str], of_stranger: Outcome, tried: Try) -> None:
     of_stranger.check(tried, setting)

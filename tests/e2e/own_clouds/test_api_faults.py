@@ -15,7 +15,7 @@ SEEDS: Final = tuple(os.environ.get("FAULT_SEEDS", "4").split())
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_cluster_is_deployed_trains_and_is_removed_whatever_the_account_does(seed: str) -> None:
+def test_cluster_is_deployed_trains_and_is_removed_despite_api_faults(seed: str) -> None:
     with start_cloud(f"m{seed}-{os.getpid()}", "--api-faults", seed) as cloud:
         assert json.loads(cloud.localcloud("status", "--json").stdout)["api_faults"] == int(seed)
         cloud.fab("up", "--yes", "--set", "availability_zones=2")  # one zone may lack capacity or the instance type

@@ -153,7 +153,7 @@ def test_failed_boot_is_signalled_within_a_minute_without_cfn_signal(bare: Embed
     assert (signal["Timestamp"] - failed_at).total_seconds() < SIGNAL_S
 
 
-def test_every_node_runs_debian_and_was_made_a_node_by_cloud_init(debian: EmbeddedCloud) -> None:
+def test_every_node_runs_debian_and_was_set_up_by_cloud_init(debian: EmbeddedCloud) -> None:
     for instance in ids(debian):
         assert "bookworm" in on(debian, instance, "cat /etc/os-release")
         result = on(debian, instance, "cat /run/cloud-init/result.json")
@@ -163,7 +163,7 @@ def test_every_node_runs_debian_and_was_made_a_node_by_cloud_init(debian: Embedd
 
 
 @pytest.mark.parametrize("role", sorted(INSTALLED))
-def test_what_the_image_lacks_came_by_apt_through_the_nat_gateway(debian: EmbeddedCloud, role: str) -> None:
+def test_missing_packages_were_installed_by_apt_through_nat_gateway(debian: EmbeddedCloud, role: str) -> None:
     status = "dpkg-query --show --showformat='${Package} ${Status}\\n' " + " ".join(INSTALLED[role])
     found = on(debian, node(debian, role), status).splitlines()
     assert sorted(found) == sorted(f"{name} install ok installed" for name in INSTALLED[role])
@@ -199,7 +199,7 @@ def test_program_builds_its_c_extension_on_the_node(debian: EmbeddedCloud, tmp_p
     assert f"built on {on(debian, node(debian, 'worker'), 'hostname').strip()}\n" in output
 
 
-def test_a_reboot_mounts_and_runs_what_each_boot_runs_and_not_the_user_data(debian: EmbeddedCloud) -> None:
+def test_reboot_mounts_and_runs_boot_scripts_but_not_user_data(debian: EmbeddedCloud) -> None:
     worker = node(debian, "worker")
     on(debian, worker, f"printf '#!/bin/sh\\necho boot >>/root/boots\\n' >{PER_BOOT}; chmod 755 {PER_BOOT}")
     before = on(debian, worker, f"stat -c %Y {SEMAPHORES}/config_scripts_user")

@@ -96,7 +96,7 @@ def test_a_deployed_cluster_is_unchanged_by_a_second_deployment(own: EmbeddedClo
     assert {i["InstanceId"] for role in ("master", "worker") for i in own.instances(role)} == before
 
 
-def test_scaling_from_two_to_four_keeps_the_first_two_under_their_names(own: EmbeddedCloud) -> None:
+def test_scaling_from_two_to_four_keeps_first_two_with_their_names(own: EmbeddedCloud) -> None:
     eventually(lambda: len(registered(own)) == 2)
     before = registered(own)
     scale(own, 4)
@@ -145,7 +145,7 @@ def change_sets(cloud: EmbeddedCloud) -> list[str]:
     return [each["ChangeSetId"] for each in listed]
 
 
-def test_a_dead_node_is_replaced_and_forgotten(own: EmbeddedCloud) -> None:
+def test_dead_node_is_replaced_and_unregistered(own: EmbeddedCloud) -> None:
     before = registered(own)
     victim = next(instance for instance, name in before.items() if name == "deeplearning-worker2")
     own.localcloud("kill", victim)
@@ -174,7 +174,7 @@ def restarted(cloud: EmbeddedCloud, run: str) -> dict[str, Any]:
     return eventually(again)
 
 
-def test_a_spot_worker_that_is_taken_back_is_replaced_and_the_run_goes_on(own: EmbeddedCloud, tmp_path: Path) -> None:
+def test_interrupted_spot_worker_is_replaced_and_run_continues(own: EmbeddedCloud, tmp_path: Path) -> None:
     before = set(settled(own))
     own.fab("up", "--yes", "--set", "worker_volume_gib=120", "--set", "spot=true")
     assert set(registered(own)) == before, "what runs stays as it was bought"
@@ -207,9 +207,7 @@ def test_a_spot_worker_that_is_taken_back_is_replaced_and_the_run_goes_on(own: E
         assert before <= hosts <= set(registered(own))
 
 
-def test_a_spot_worker_at_risk_is_replaced_first_and_the_run_goes_on_with_its_successor(
-    own: EmbeddedCloud, tmp_path: Path
-) -> None:
+def test_spot_worker_at_risk_is_replaced_early_and_run_continues(own: EmbeddedCloud, tmp_path: Path) -> None:
     before = set(settled(own))
     settings = ("worker_volume_gib=120", "spot=true", "capacity_rebalance=true", "termination_notice_s=120")
     own.fab("up", "--yes", *(word for setting in settings for word in ("--set", setting)))
@@ -230,7 +228,7 @@ def test_a_spot_worker_at_risk_is_replaced_first_and_the_run_goes_on_with_its_su
         assert victim in {each["InstanceId"] for each in own.instances("worker")}, "its two minutes are not over"
 
 
-def test_a_full_shared_disk_ends_the_push_with_a_clear_error(own: EmbeddedCloud) -> None:
+def test_full_shared_disk_stops_push_with_clear_error(own: EmbeddedCloud) -> None:
     (master,) = own.instances("master")
     shell = master["InstanceId"]
     own.on(shell, "sh", "-c", "rm -rf /mnt/efs/payloads/*; cat /dev/zero >/mnt/efs/ballast 2>/dev/null; true")

@@ -60,7 +60,7 @@ def test_master_may_have_only_its_own_workers_replaced(own: EmbeddedCloud) -> No
     assert "error occurred" not in trouble(worker, "--master")
 
 
-def test_run_goes_on_after_a_killed_rank_and_a_host_that_is_cut_off_for_good(own: EmbeddedCloud) -> None:
+def test_run_continues_after_killed_rank_and_unreachable_host(own: EmbeddedCloud) -> None:
     words = ("train", "--nodes", str(NODES), "--recipe", "digits", "--epochs", str(EPOCHS), "--skip-preflight")
     said = own.fab(*words, "--yes", "--detach").stdout
     (run,) = re.findall(r"run (\S+): 4 ranks", said)

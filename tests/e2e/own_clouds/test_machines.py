@@ -73,7 +73,7 @@ def registered(cloud: EmbeddedCloud) -> dict[str, str]:
     return {row[2]: row[0] for row in rows}
 
 
-def test_every_node_is_a_machine_that_cloud_init_made_a_node(cluster_of_machines: EmbeddedCloud) -> None:
+def test_every_node_is_a_machine_set_up_by_cloud_init(cluster_of_machines: EmbeddedCloud) -> None:
     boots = set()
     for instance in ids(cluster_of_machines):
         said = on(cluster_of_machines, instance, "uname -r; systemd-detect-virt; cat /proc/1/comm; id -un 1000").split()
@@ -89,12 +89,12 @@ def test_every_node_is_a_machine_that_cloud_init_made_a_node(cluster_of_machines
     assert [host["user_data"] for host in hosts] == ["done"] * 3
 
 
-def test_the_network_came_by_dhcp(cluster_of_machines: EmbeddedCloud) -> None:
+def test_network_is_configured_by_dhcp(cluster_of_machines: EmbeddedCloud) -> None:
     for instance in ids(cluster_of_machines):
         assert "proto dhcp" in on(cluster_of_machines, instance, "ip route show default")
 
 
-def test_the_shared_file_system_is_nfs_4_1_of_a_server_that_keeps_locks(cluster_of_machines: EmbeddedCloud) -> None:
+def test_shared_file_system_is_nfs_4_1_with_locks(cluster_of_machines: EmbeddedCloud) -> None:
     one, other = ids(cluster_of_machines, "worker")
     for instance in (one, other):
         assert "vers=4.1" in on(cluster_of_machines, instance, "findmnt -no OPTIONS -t nfs4 /mnt/efs")
@@ -103,7 +103,7 @@ def test_the_shared_file_system_is_nfs_4_1_of_a_server_that_keeps_locks(cluster_
     assert on(cluster_of_machines, other, "flock -n /mnt/efs/word true || echo held") == "held\n"
 
 
-def test_nodes_have_names_and_find_each_other_by_them(cluster_of_machines: EmbeddedCloud) -> None:
+def test_nodes_resolve_each_others_names(cluster_of_machines: EmbeddedCloud) -> None:
     eventually(lambda: len(registered(cluster_of_machines)) == 3, timeout_s=SLOW_S)
     names = registered(cluster_of_machines)
     assert sorted(names.values()) == ["deeplearning-master", "deeplearning-worker1", "deeplearning-worker2"]
@@ -118,7 +118,7 @@ def test_nodes_have_names_and_find_each_other_by_them(cluster_of_machines: Embed
         assert on(cluster_of_machines, instance, "systemctl is-active deepcdk-registry").strip() == "active"
 
 
-def test_a_login_is_to_the_key_that_the_console_printed(cluster_of_machines: EmbeddedCloud) -> None:
+def test_login_verifies_host_key_from_console(cluster_of_machines: EmbeddedCloud) -> None:
     for instance in ids(cluster_of_machines):
         key = on(cluster_of_machines, instance, "cut -d' ' -f1,2 /etc/ssh/ssh_host_ed25519_key.pub").strip()
         console = cluster_of_machines.ask("ec2", "get_console_output", InstanceId=instance, Latest=True)["Output"]
@@ -145,7 +145,7 @@ def test_a_reboot_keeps_disk_and_name_and_does_not_run_the_user_data_again(clust
     assert fab(cluster_of_machines, "run", "--", "hostname").count("ip-10-") == 2
 
 
-def test_two_ranks_pass_the_pre_flight_and_add_up(cluster_of_machines: EmbeddedCloud, tmp_path: Path) -> None:
+def test_two_ranks_pass_preflight_and_allreduce(cluster_of_machines: EmbeddedCloud, tmp_path: Path) -> None:
     (tmp_path / "add_up.py").write_text(ADDS_UP)
     words = ("--nodes", "2", "--payload", str(tmp_path), "--entry", "add_up.py", "--controller", "gloo", "--yes")
     said = fab(cluster_of_machines, "train", *words)
@@ -157,7 +157,7 @@ def test_two_ranks_pass_the_pre_flight_and_add_up(cluster_of_machines: EmbeddedC
     assert "-" not in {row[checked["columns"].index("allreduce")] for row in checked["rows"]}
 
 
-def test_a_replaced_node_boots_as_the_others_did_and_takes_the_name(cluster_of_machines: EmbeddedCloud) -> None:
+def test_replaced_node_boots_and_takes_the_name(cluster_of_machines: EmbeddedCloud) -> None:
     names = registered(cluster_of_machines)
     (lost,) = (instance for instance, name in names.items() if name == "deeplearning-worker2")
     fab(cluster_of_machines, "replace", "deeplearning-worker2", "--yes")

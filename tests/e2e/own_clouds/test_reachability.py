@@ -154,7 +154,7 @@ def differences(scanned: Scanned, stack: str, results: dict[Packet, bool]) -> li
 
 
 @pytest.mark.parametrize("name", SCANNED)
-def test_a_scan_gives_exactly_what_the_templates_rules_say(name: str, scanned: Scanned) -> None:
+def test_scan_finds_exactly_the_ports_of_the_template(name: str, scanned: Scanned) -> None:
     config = CLUSTERS[name].config()
     results = scanned.results[config.name]
     kinds = sorted(place.name.split()[0] for place in scanned.places[config.name])
@@ -170,7 +170,7 @@ def test_a_scan_gives_exactly_what_the_templates_rules_say(name: str, scanned: S
     assert not any(results[packet] for packet in results if packet.source == "stranger")
 
 
-def test_a_hole_that_the_template_does_not_say_is_found(scanned: Scanned) -> None:
+def test_port_open_against_the_template_is_found(scanned: Scanned) -> None:
     (group,) = scanned.cloud.aws(
         *("ec2", "describe-security-groups", "--query", "SecurityGroups[].GroupId", "--filters"),
         *("Name=tag:deepcdk:cluster,Values=deepcdk", "Name=description,Values=SSH from ssh_cidr"),

@@ -84,7 +84,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield Scene(cloud=cloud, first=first, second=second, program=program, data=data, numbers=itertools.count(1))
 
 
-def test_of_two_first_deployments_at_once_the_cluster_is_one(scene: Scene) -> None:
+def test_two_concurrent_first_deployments_create_one_cluster(scene: Scene) -> None:
     done = together(*(lambda each=each: each.fab("up", "--yes") for each in (scene.first, scene.second)))
     assert check_outcomes(done, OVERTAKEN) >= 1
     assert (len(scene.cloud.instances("master")), len(scene.cloud.instances("worker"))) == (1, 2)
@@ -103,9 +103,7 @@ SIZES: Final = {"scale": (1, 3), "train": (1, 1), "resume": (1, 1)}
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_two_tasks_at_once_succeed_or_one_is_refused_and_nothing_is_half_done(
-    scene: Scene, one: str, other: str
-) -> None:
+def test_two_concurrent_tasks_succeed_or_one_is_rejected_completely(scene: Scene, one: str, other: str) -> None:
     pair = (one, other)
     if "train" in pair or "resume" in pair:
         assert scene.desired() == 2 or scene.first.fab("scale", "2", "--yes").returncode == 0
@@ -140,7 +138,7 @@ def test_two_tasks_at_once_succeed_or_one_is_refused_and_nothing_is_half_done(
 
 @pytest.mark.skipif(not ALL, reason="test_lifecycle.py has the deterministic case: run `make pairs`")
 @pytest.mark.parametrize(("idle_minutes", "beside"), BESIDE_UP)
-def test_a_change_of_the_stack_goes_beside_all_but_another_one(
+def test_stack_change_runs_concurrently_with_all_tasks_but_another_change(
     scene: Scene, idle_minutes: int, beside: tuple[str, ...]
 ) -> None:
     if {"train", "resume"} & {*beside}:

@@ -130,7 +130,7 @@ def test_a_scan_as_a_rank_finds_these_ports_and_no_others(told: dict[str, Any]) 
     assert told["open"] == REACHED
 
 
-def test_the_root_of_a_worker_reaches_both_as_its_boot_and_its_mounts_do(cluster: EmbeddedCloud) -> None:
+def test_root_of_a_worker_reaches_file_servers_and_metadata_service(cluster: EmbeddedCloud) -> None:
     asked = "curl -fsS -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' http://169.254.169.254/latest/api/token"
     assert shell(cluster, asked)
 

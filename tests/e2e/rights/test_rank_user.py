@@ -132,7 +132,7 @@ def told(cluster: EmbeddedCloud, project: Path) -> Iterator[tuple[EmbeddedCloud,
         assert cluster.on(master["InstanceId"], *kept).stdout == ""
 
 
-def test_a_rank_is_a_user_of_its_own_without_sudo(told: Any) -> None:
+def test_rank_has_its_own_user_without_sudo(told: Any) -> None:
     _, _, rank = told
     assert (rank["user"], rank["home"]) == ("deepcdk-rank", "/home/deepcdk-rank/files")
     assert set(rank["ids"]) == {60900, 60901}, "its own number and the group of its run"
@@ -141,7 +141,7 @@ def test_a_rank_is_a_user_of_its_own_without_sudo(told: Any) -> None:
     assert rank["secret"] == "swordfish"
 
 
-def test_a_rank_changes_neither_the_supervisors_files_nor_what_others_run_from(told: Any) -> None:
+def test_rank_cannot_change_files_of_supervisor_or_other_programs(told: Any) -> None:
     _, _, rank = told
     refused = {"PermissionError", "FileNotFoundError"}
     assert {action: end for action, end in rank["forbidden"].items() if end not in refused} == {}
@@ -159,17 +159,17 @@ def test_a_rank_changes_neither_the_supervisors_files_nor_what_others_run_from(t
         assert found == {"PermissionError"}, path
 
 
-def test_a_rank_writes_its_run_and_what_goes_with_its_node(told: Any) -> None:
+def test_rank_can_write_its_run_directory_and_local_disks(told: Any) -> None:
     _, _, rank = told
     assert set(rank["allowed"].values()) == {"done"}, rank["allowed"]
 
 
-def test_what_a_rank_alone_could_read_is_fetched(told: Any) -> None:
+def test_files_readable_only_by_a_rank_are_fetched(told: Any) -> None:
     _, run_id, _ = told
     assert (demo.ROOT / "runs" / run_id / "work" / "deep" / "er" / "model").read_text() == "weights"
 
 
-def test_a_process_that_hides_from_its_run_ends_before_the_next_one(told: Any) -> None:
+def test_hidden_process_is_killed_before_next_run(told: Any) -> None:
     cloud, _, _ = told
     assert shell(cloud, "pgrep -l -u deepcdk-rank || true") == ""
 
@@ -180,7 +180,7 @@ def test_shared_memory_and_files_of_an_earlier_run_do_not_reach_the_next_one(tol
     assert shell(cloud, "ipcs -mc | grep -c deepcdk-rank") == "1\n"
 
 
-def test_root_admits_the_master_for_no_other_command(told: Any) -> None:
+def test_master_can_run_only_one_command_as_root(told: Any) -> None:
     cloud, _, _ = told
     (master,) = cloud.instances("master")
     login = ["setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups", "ssh", "-o", "BatchMode=yes"]
@@ -189,7 +189,7 @@ def test_root_admits_the_master_for_no_other_command(told: Any) -> None:
     assert shell(cloud, "pgrep -c -u deepcdk-rank || true") == "0\n"
 
 
-def test_a_node_that_an_older_version_booted_is_named_with_the_remedy(told: Any, project: Path) -> None:
+def test_old_node_is_reported_with_fix(told: Any, project: Path) -> None:
     cloud, _, _ = told
     shell(cloud, "sed -i.kept /^deepcdk-rank:/d /etc/passwd")
     try:
@@ -202,7 +202,7 @@ def test_a_node_that_an_older_version_booted_is_named_with_the_remedy(told: Any,
     cloud.fab("rm", "--run", json.loads(cloud.fab("show", "--json").stdout)["run_id"], "--yes")
 
 
-def test_what_ranks_can_write_is_mounted_without_setuid_programs_and_devices(cluster: EmbeddedCloud) -> None:
+def test_directories_writable_by_ranks_are_mounted_nosuid_and_nodev(cluster: EmbeddedCloud) -> None:
     for node in ("deeplearning-master", "deeplearning-worker1"):
         options = shell(cluster, "findmnt --noheadings --output VFS-OPTIONS /mnt/efs", node).strip().split(",")
         assert {"rw", "nosuid", "nodev"} <= set(options)

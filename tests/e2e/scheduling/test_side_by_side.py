@@ -202,7 +202,7 @@ def start(cloud: EmbeddedCloud, nodes: int, *words: str) -> str:
     return found[1]
 
 
-def test_of_three_runs_one_is_stopped_one_loses_its_node_and_a_fourth_waits(
+def test_concurrent_runs_survive_a_stop_and_a_lost_node_while_another_waits(
     four_workers: EmbeddedCloud, tmp_path: Path
 ) -> None:
     cloud = four_workers
@@ -262,7 +262,7 @@ def test_of_three_runs_one_is_stopped_one_loses_its_node_and_a_fourth_waits(
         assert not [other for other in others if other in log]
 
 
-def test_ranks_of_two_live_runs_attack_each_other_in_vain(cluster: EmbeddedCloud, tmp_path: Path) -> None:
+def test_ranks_of_concurrent_runs_cannot_attack_each_other(cluster: EmbeddedCloud, tmp_path: Path) -> None:
     (tmp_path / "attack.py").write_text(HOSTILE)
     secrets = ("swordfish-of-one", "swordfish-of-two")
     attack = ("--payload", str(tmp_path), "--entry", "attack.py", "--launcher", "plain")

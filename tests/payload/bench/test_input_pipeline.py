@@ -12,7 +12,7 @@ from payload.settings.bench import INPUT, Cell
 
 
 @pytest.mark.tensorflow
-def test_each_pass_takes_all_images_in_another_order_and_leaves_nothing(
+def test_each_pass_reads_all_images_in_new_order_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from payload.data.pipeline import batches
@@ -37,7 +37,7 @@ def test_each_pass_takes_all_images_in_another_order_and_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_disk_that_takes_no_images_is_reported(tmp_path: Path) -> None:
+def test_disk_that_cannot_store_images_is_reported(tmp_path: Path) -> None:
     bench = InputBench(tmp_path / "missing")
     with pytest.raises(StorageError, match=r"cannot write .*missing"):
         bench.seconds(Cell(kind=INPUT, batch_per_rank=1, image_size=32, nodes=1))

@@ -47,7 +47,7 @@ def figures(variant: str = "tuned", batch_size: int = 32, **values: Any) -> dict
     return {**dataclasses.asdict(cell), "images_per_s": 6.4, **PRINTED, **values}
 
 
-def test_default_is_the_table_of_the_source() -> None:
+def test_default_cells_match_the_source() -> None:
     cells = benchmark.parse([]).cells()
     assert len(cells) == 6 * 5
     assert {cell.image_size for cell in cells} == {224, 299}
@@ -172,7 +172,7 @@ def test_comparisons_are_ratios_beside_their_cell_or_open() -> None:
 
 
 @pytest.mark.tensorflow
-def test_lenet_is_measured_with_the_chosen_threads_and_as_tensorflow_comes(tmp_path: Path) -> None:
+def test_lenet_is_measured_with_chosen_and_default_threads(tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
     argv = ["--networks", "lenet", "--batch-sizes", "4", "--image-size", "32", "--steps", "3", "--warmup-steps", "1"]
     assert benchmark.main([*argv, "--compare-tuned", "--mode", "inference", "--json", str(path)]) == 0

@@ -33,7 +33,7 @@ TINY = BenchSettings(
 LENET = Cell(kind=TRAINING, network="lenet", batch_per_rank=8, nodes=1)
 
 
-def test_too_few_nodes_are_named_before_anything_is_measured() -> None:
+def test_too_few_nodes_are_reported_before_measuring() -> None:
     settings = BenchSettings(nodes=(1, 4))
     assert ranks.ranks_of(settings, {"HOROVOD_SIZE": "8", "HOROVOD_LOCAL_SIZE": "2"}) == {1: 2, 4: 8}
     for size, per_node in (("2", "1"), ("9", "2")):
@@ -41,14 +41,14 @@ def test_too_few_nodes_are_named_before_anything_is_measured() -> None:
             ranks.ranks_of(settings, {"HOROVOD_SIZE": size, "HOROVOD_LOCAL_SIZE": per_node})
 
 
-def test_images_that_a_network_cannot_take_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_image_sizes_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["--run-dir", str(tmp_path), "--networks", "resnet50", "--image-size", "16"]
     assert ranks.main(argv) == 1
     assert "resnet50 needs at least 32 x 32" in capsys.readouterr().err
 
 
 @pytest.mark.tensorflow
-def test_only_what_is_missing_is_measured(tmp_path: Path) -> None:
+def test_only_missing_cells_are_measured(tmp_path: Path) -> None:
     number, cell = TINY.rounds()[0]
     ranks.append_cell(tmp_path, number, cell, ranks=1, seconds=0.1)
     argv = [*PROGRAM, "--run-dir", str(tmp_path), *TINY.arguments(), "--resume"]
@@ -62,7 +62,7 @@ def test_only_what_is_missing_is_measured(tmp_path: Path) -> None:
 
 @pytest.mark.tensorflow
 @pytest.mark.horovod
-def test_a_cell_on_one_node_of_two_has_its_ranks_alone_and_sums_are_timed(tmp_path: Path) -> None:
+def test_cell_on_one_of_two_nodes_uses_only_its_ranks(tmp_path: Path) -> None:
     argv = ["--run-dir", str(tmp_path), "--nodes", "1,2", "--networks", "lenet", "--batch-sizes", "1"]
     sizes = ["--message-bytes", "1024", "--repeats", "2", "--steps", "2", "--image-size", "16"]
     sizes += ["--input-size", "16", "--storage-mib", "1"]
@@ -98,7 +98,7 @@ def test_the_layers_of_a_cell_compute_in_its_precision() -> None:
 
 
 @pytest.mark.tensorflow
-def test_steps_that_take_a_fifth_longer_are_found_and_equal_ones_are_not(
+def test_steps_slower_by_a_fifth_are_found_and_equal_ones_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from payload.training import distributed
@@ -128,7 +128,7 @@ def test_steps_that_take_a_fifth_longer_are_found_and_equal_ones_are_not(
     assert found.change == pytest.approx(0.2, abs=0.05)
 
 
-def test_what_is_measured_is_known_after_a_crash_in_mid_line(tmp_path: Path) -> None:
+def test_measurements_are_read_after_crash_within_a_line(tmp_path: Path) -> None:
     assert ranks.measured(tmp_path / "run") == set()
     ranks.append(tmp_path / "run", {"type": "origin"})
     ranks.append_cell(tmp_path / "run", 0, LENET, ranks=1, seconds=0.5)

@@ -39,9 +39,7 @@ def test_a_file_is_written_whole_each_time(bench: StorageBench, places: dict[str
     bench.remove()
 
 
-def test_a_file_that_is_to_be_read_first_is_written_before_the_clock_runs(
-    bench: StorageBench, places: dict[str, Path]
-) -> None:
+def test_file_to_read_is_written_before_timing(bench: StorageBench, places: dict[str, Path]) -> None:
     assert bench.seconds(cell(READ, SHARED)) > 0
     (file,) = places[SHARED].iterdir()
     before = file.stat().st_mtime_ns
@@ -51,7 +49,7 @@ def test_a_file_that_is_to_be_read_first_is_written_before_the_clock_runs(
     assert file.stat().st_size == 5 * BLOCK
 
 
-def test_a_disk_that_refuses_is_named_with_what_to_do_and_left_clean(places: dict[str, Path]) -> None:
+def test_failing_disk_is_reported_with_fix_and_left_clean(places: dict[str, Path]) -> None:
     places[LOCAL].rmdir()
     bench = StorageBench(places[SHARED], places[LOCAL], 0)
     bench.seconds(cell(WRITE, SHARED))

@@ -53,7 +53,7 @@ def held(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 
-def test_a_directory_is_used_where_it_lies(tmp_path: Path) -> None:
+def test_directory_is_used_in_place(tmp_path: Path) -> None:
     assert local_directory(tmp_path) == tmp_path
     assert local_directory("/mnt/efs/data") == Path("/mnt/efs/data")
 
@@ -68,7 +68,7 @@ def _rank(root: str, answers: multiprocessing.Queue[str]) -> None:
     answers.put(str(local_directory(ADDRESS, root=Path(root))))
 
 
-def test_ranks_that_begin_together_fetch_once(bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_ranks_download_once(bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLEEP", "0.3")
     context = multiprocessing.get_context("spawn")
     answers: multiprocessing.Queue[str] = context.Queue()
@@ -82,7 +82,7 @@ def test_ranks_that_begin_together_fetch_once(bucket: Path, tmp_path: Path, monk
     assert calls(bucket) == ["list", "copy"]
 
 
-def test_a_later_run_checks_every_byte_and_fetches_what_is_damaged(
+def test_later_run_verifies_files_and_downloads_damaged_ones(
     bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = local_directory(ADDRESS, root=tmp_path / "disk")
@@ -95,14 +95,14 @@ def test_a_later_run_checks_every_byte_and_fetches_what_is_damaged(
     assert calls(bucket) == ["list", "copy"] * 2
 
 
-def test_a_file_that_has_gone_is_missed_at_once(bucket: Path, tmp_path: Path) -> None:
+def test_removed_file_is_noticed_immediately(bucket: Path, tmp_path: Path) -> None:
     directory = local_directory(ADDRESS, root=tmp_path / "disk")
     (directory / "sub" / "train.index").unlink()
     local_directory(ADDRESS, root=tmp_path / "disk")
     assert held(directory) == CONTENTS
 
 
-def test_what_stage_data_put_there_from_the_same_bucket_is_used(bucket: Path, tmp_path: Path) -> None:
+def test_data_staged_from_same_bucket_is_used(bucket: Path, tmp_path: Path) -> None:
     from agent.staging.s3_objects import Prefix, fetch_to_disk
     from agent.staging.staged_dataset import StagedDataset
 
@@ -118,7 +118,7 @@ def test_an_invalid_address_is_rejected(address: str, tmp_path: Path) -> None:
         local_directory(address, root=tmp_path)
 
 
-def test_a_bucket_that_may_not_be_read_is_reported_with_a_fix(bucket: Path, tmp_path: Path) -> None:
+def test_forbidden_bucket_is_reported_with_fix(bucket: Path, tmp_path: Path) -> None:
     Path(f"{bucket}.denied").touch()
     with pytest.raises(DataError, match=f"(?s)--data-dir {ADDRESS}: the nodes may not read.*data_buckets in cdk.json"):
         local_directory(ADDRESS, root=tmp_path / "disk")

@@ -22,7 +22,7 @@ def test_other_classes_are_numbered() -> None:
     assert class_names("imagenet", 2, "s3://bucket/imagenet") == ("0", "1")
 
 
-def test_a_file_beside_the_data_names_them(tmp_path: Path) -> None:
+def test_file_next_to_data_names_the_classes(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("Zürich\n\n tench, Tinca tinca \n", encoding="utf-8")
     assert class_names("imagenet", 2, None, "s3://bucket/imagenet", tmp_path / "160", tmp_path) == (
         "Zürich",
@@ -31,7 +31,7 @@ def test_a_file_beside_the_data_names_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"one\n", b"\xff\xfe\n\n"])
-def test_a_file_that_does_not_name_each_class_is_an_error_that_names_it(tmp_path: Path, content: bytes) -> None:
+def test_incomplete_class_names_are_reported_with_file(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "labels.txt").write_bytes(content)
     with pytest.raises(DataError, match=r"labels\.txt: .*must have"):
         class_names("imagenet", 2, tmp_path)

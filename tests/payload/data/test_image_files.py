@@ -16,7 +16,7 @@ def test_an_image_of_the_networks_size_is_read_byte_by_byte(tmp_path: Path) -> N
     assert (read_images([tmp_path / "a.png"], size=(4, 6), channels=3)[0] == pixels).all()
 
 
-def test_the_middle_is_looked_at_and_colours_become_grey_for_a_grey_network(tmp_path: Path) -> None:
+def test_center_is_used_and_colors_become_gray_for_gray_network(tmp_path: Path) -> None:
     pixels = np.zeros((20, 60, 3), np.uint8)
     pixels[:, 20:40] = 90
     Image.fromarray(pixels).save(tmp_path / "wide.png")
@@ -32,7 +32,7 @@ def test_images_of_any_mode_become_three_channels(tmp_path: Path, mode: str) -> 
     assert read_images([path, path], size=(3, 3), channels=3).shape == (2, 3, 3, 3)
 
 
-def test_a_photograph_is_turned_as_its_camera_says(tmp_path: Path) -> None:
+def test_photo_is_rotated_by_its_orientation(tmp_path: Path) -> None:
     image = Image.new("RGB", (40, 20))
     image.paste((255, 0, 0), (0, 0, 20, 20))
     exif = Image.Exif()
@@ -52,7 +52,7 @@ def test_a_photograph_is_turned_as_its_camera_says(tmp_path: Path) -> None:
         ("cut.jpg", "cannot be read"),
     ],
 )
-def test_an_invalid_image_is_an_error_with_its_name(tmp_path: Path, name: str, says: str) -> None:
+def test_invalid_image_is_reported_by_name(tmp_path: Path, name: str, says: str) -> None:
     (tmp_path / "text.jpg").write_text("no image")
     Image.effect_noise((64, 64), 50).save(tmp_path / "whole.jpg")
     (tmp_path / "cut.jpg").write_bytes((tmp_path / "whole.jpg").read_bytes()[:600])

@@ -35,7 +35,7 @@ def test_cifar10_is_read_from_its_binaries(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", DATASETS_OF_FILES)
-def test_a_set_of_files_without_a_directory_is_refused(name: str) -> None:
+def test_data_set_without_directory_is_rejected(name: str) -> None:
     with pytest.raises(DataError, match=f"data set {name} needs --data-dir"):
         open_dataset(Settings(dataset=name), None)
 
@@ -51,7 +51,7 @@ def test_synthetic_images_fit_the_network_unless_a_size_is_given() -> None:
     assert train.digest() != test.digest()
 
 
-def test_validation_takes_from_the_limited_training_images() -> None:
+def test_validation_images_come_from_limited_training_images() -> None:
     data = open_dataset(Settings(validation_fraction=0.2, train_limit=500), None)
     assert data.validation is not None
     assert data.train.examples + data.validation.examples == 500
@@ -66,7 +66,7 @@ def test_record_files_are_imagenet(tmp_path: Path) -> None:
     assert (parts.train.examples, parts.test.examples, parts.train.channels, parts.train.size) == (12, 4, 3, None)
 
 
-def test_validation_images_stand_for_test_images_where_record_files_have_none(tmp_path: Path) -> None:
+def test_validation_files_replace_missing_test_files(tmp_path: Path) -> None:
     write_records(tmp_path, training=20, test=4)
     held = open_dataset(Settings(dataset="imagenet", validation_fraction=0.2), tmp_path)
     assert held.validation is not None

@@ -143,7 +143,7 @@ def test_layers_compute_in_the_chosen_numbers_and_logits_keep_the_precision_of_t
     assert keras.config.dtype_policy().name == "float32"  # as before
 
 
-def test_the_fashion_network_halves_the_size_twice_and_normalises_its_input() -> None:
+def test_fashion_network_halves_size_twice_and_normalizes_input() -> None:
     from payload.models.fashion import MEAN, STANDARD_DEVIATION, fashion_vgg
 
     model = fashion_vgg((28, 28, 1), 10)
@@ -152,7 +152,7 @@ def test_the_fashion_network_halves_the_size_twice_and_normalises_its_input() ->
     assert normalised.numpy().ravel() == pytest.approx([0, 1], abs=1e-5)
 
 
-def test_photographs_are_standardised_by_colour_and_grey_images_as_a_whole() -> None:
+def test_photos_are_standardized_by_color_and_gray_images_as_a_whole() -> None:
     import keras
 
     from payload.models.layers import standardised
@@ -166,7 +166,7 @@ def test_photographs_are_standardised_by_colour_and_grey_images_as_a_whole() -> 
 
 
 @pytest.mark.parametrize("shape", [(16, 16, 1), (28, 40, 3)])
-def test_lenet_takes_any_size_that_fits(shape: tuple[int, int, int]) -> None:
+def test_lenet_accepts_any_sufficient_size(shape: tuple[int, int, int]) -> None:
     from payload.models.lenet import lenet
 
     assert lenet(shape, 7)(np.zeros((2, *shape), np.float32)).shape == (2, 7)
@@ -182,7 +182,7 @@ def sequences(lengths: tuple[int, ...], frames: int = SHAPE[0]) -> np.ndarray:
     return drawn
 
 
-def test_what_follows_the_end_of_a_sequence_changes_nothing() -> None:
+def test_padding_of_a_sequence_changes_nothing() -> None:
     from payload.models.lstm import lstm
 
     model = lstm(SHAPE, 9)

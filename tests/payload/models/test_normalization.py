@@ -42,7 +42,7 @@ def expected(given: Array) -> tuple[Array, Array, Array]:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"], ids=["fused", "composed"])
 @pytest.mark.parametrize("shape", [(4, 5, 3), (3,)], ids=["images", "features"])
-def test_it_normalises_and_follows_as_the_paper_has_it(shape: tuple[int, ...], dtype: str) -> None:
+def test_normalization_and_moving_moments_match_the_paper(shape: tuple[int, ...], dtype: str) -> None:
     made, given = layer(shape, dtype), images(6, shape)
     outputs, mean, variance = expected(given)
     assert made(given.astype(dtype), training=True).numpy() == pytest.approx(outputs, abs=1e-4)
@@ -51,7 +51,7 @@ def test_it_normalises_and_follows_as_the_paper_has_it(shape: tuple[int, ...], d
 
 
 @pytest.mark.parametrize("shape", [(4, 5, 3), (3,)], ids=["images", "features"])
-def test_after_training_it_normalises_by_the_moving_moments_like_keras(shape: tuple[int, ...]) -> None:
+def test_inference_uses_moving_moments_like_keras(shape: tuple[int, ...]) -> None:
     import keras
 
     made, theirs = layer(shape), keras.layers.BatchNormalization(epsilon=EPSILON)
@@ -103,7 +103,7 @@ def test_the_fused_gradient_is_the_composed_one() -> None:
 
 
 @pytest.mark.parametrize("shape", [(4, 5, 3), (3,)], ids=["images", "features"])
-def test_images_that_do_not_count_change_nothing(shape: tuple[int, ...]) -> None:
+def test_images_with_weight_zero_change_nothing(shape: tuple[int, ...]) -> None:
     from payload.models.normalization import counting
 
     given, weights = images(7, shape), np.array([1, 1, 0, 1, 1, 0, 1], np.float64)
@@ -121,7 +121,7 @@ def test_images_that_do_not_count_change_nothing(shape: tuple[int, ...]) -> None
     assert (outputs[~used] == np.linspace(-1, 1, 3)).all()
 
 
-def test_a_batch_without_an_image_moves_nothing_and_stays_finite() -> None:
+def test_empty_batch_changes_nothing_and_stays_finite() -> None:
     import tensorflow as tf
 
     from payload.models.normalization import counting, update_moving_moments
@@ -199,6 +199,6 @@ def test_a_saved_network_has_the_same_layer_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"scale": False}, {"center": False}, {"axis": 1}])
-def test_an_option_that_the_kernels_lack_is_refused(options: dict[str, Any]) -> None:
+def test_unsupported_option_is_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="bn: supports only the last axis, with scale and offset, and without renorm"):
         layer((4, 5, 3), **options)

@@ -13,7 +13,7 @@ from payload.settings import training as data
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_the_setting_takes_each_network_by_its_unique_name() -> None:
+def test_each_network_is_selected_by_its_unique_name() -> None:
     names = [known.name for known in NETWORKS]
     assert names == list(data.NETWORKS)
     assert len(set(names)) == len(names)
@@ -22,7 +22,7 @@ def test_the_setting_takes_each_network_by_its_unique_name() -> None:
 @pytest.mark.parametrize(
     ("name", "nearest"), [("resnet-50", "resnet50"), ("inception3", "inception-v3"), ("VGG-16", "vgg16"), ("", "")]
 )
-def test_an_unknown_name_is_refused_with_the_nearest(name: str, nearest: str) -> None:
+def test_unknown_name_is_rejected_with_nearest_match(name: str, nearest: str) -> None:
     with pytest.raises(UnknownNetworkError) as raised:
         network(name)
     assert isinstance(raised.value, ReportedError)
@@ -51,14 +51,14 @@ def test_images_too_small_are_refused_before_tensorflow_is_imported() -> None:
     ]
 
 
-def test_the_refusal_carries_its_data() -> None:
+def test_rejection_carries_its_data() -> None:
     with pytest.raises(ImageShapeError) as raised:
         network("vgg16").build((224, 31, 3), 10)
     assert (raised.value.network, raised.value.height, raised.value.width) == ("vgg16", 224, 31)
 
 
 @pytest.mark.parametrize("name", ["vgg16", "alexnet", "lenet", "fashion-vgg"])
-def test_images_of_several_sizes_are_refused_with_a_network_that_takes_them(name: str) -> None:
+def test_images_of_several_sizes_are_rejected_with_suitable_network(name: str) -> None:
     with pytest.raises(ImageShapeError) as raised:
         network(name).require_size(None, None)
     assert f"images of several sizes: the weights of {name} depend on the size" in str(raised.value)

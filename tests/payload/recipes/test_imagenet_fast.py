@@ -74,7 +74,7 @@ def test_the_variant_follows_the_ranks(ranks: int, name: str) -> None:
     assert variant.name == name
 
 
-def test_a_variant_may_be_asked_for_and_keeps_its_batches_on_other_ranks() -> None:
+def test_requested_variant_keeps_batches_on_other_ranks() -> None:
     config = configuration(2, "--variant", "16-nodes")
     assert schedule_for(config.settings, examples=TRAIN_IMAGES, ranks=2).phase(0).global_batch == 8192
 

@@ -20,12 +20,12 @@ TYPES: Final = {
 OF_OLDER_TYPES: Final = [recipe for recipe in RECIPES if "p3" in recipe.hardware.lower()]
 
 
-def test_the_recipes_of_v100_name_types_of_today() -> None:
+def test_v100_recipes_name_current_types() -> None:
     assert {recipe.name for recipe in OF_OLDER_TYPES} == {"fashion-mnist", "imagenet-90", "imagenet-fast"}
 
 
 @pytest.mark.parametrize("recipe", OF_OLDER_TYPES, ids=lambda recipe: recipe.name)
-def test_each_is_a_type_of_ec2_whose_gpu_the_runtime_serves(recipe: Recipe) -> None:
+def test_each_type_has_a_gpu_supported_by_the_runtime(recipe: Recipe) -> None:
     assert len(recipe.current_types) == 3
     for each in recipe.current_types:
         assert CAPABILITIES[TYPES[each.instance_type]["gpu_name"]] >= FIRST_SUPPORTED
@@ -38,7 +38,7 @@ def test_each_node_has_eight_gpus_of_that_name(node: Node) -> None:
     assert (row["gpus"], row["gpu_name"]) == ("8", node.gpu)
 
 
-def test_what_the_a100_takes_is_cited_and_the_others_are_estimated_by_bandwidth() -> None:
+def test_time_on_a100_is_cited_and_others_are_estimated() -> None:
     a100, h100, l40s = resnet50_epochs(90)
     assert (a100.evidence, a100.expected_time) == ("cited", "steps of 90 epochs in 1 h 50 min on one node")
     assert (h100.evidence, h100.expected_time) == ("estimated", "steps of 90 epochs in 0 h 51 min on one node")

@@ -22,7 +22,7 @@ def test_every_recipe_makes_a_valid_configuration(recipe: Recipe) -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
-def test_every_recipes_command_is_one_that_the_ranks_take(recipe: Recipe) -> None:
+def test_ranks_accept_command_of_every_recipe(recipe: Recipe) -> None:
     words = shlex.split(recipe.command)
     assert words[:2] == ["fab", "train"]
     given = words[words.index("--") + 1 :] if "--" in words else []
@@ -39,7 +39,7 @@ def test_every_recipe_states_hardware_time_accuracy_and_where_they_come_from(rec
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
-def test_variants_rise_with_their_ranks_and_have_names_of_their_own(recipe: Recipe) -> None:
+def test_variants_are_ordered_by_ranks_with_unique_names(recipe: Recipe) -> None:
     ranks = [variant.ranks for variant in recipe.variants]
     assert ranks == sorted(set(ranks))
     assert len({variant.name for variant in recipe.variants}) == len(ranks)

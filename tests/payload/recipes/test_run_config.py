@@ -18,7 +18,7 @@ FASHION = ["--recipe", "fashion-mnist", "--run-dir", "/r", "--data-dir", "/d"]
 FAST = ["--recipe", "imagenet-fast", "--run-dir", "/r", "--data-dir", "/d"]
 
 
-def test_settings_not_given_are_the_recipes() -> None:
+def test_omitted_settings_come_from_the_recipe() -> None:
     config = TrainConfig.from_argv(DIGITS_ARGS)
     assert config.recipe is DIGITS
     assert config.settings == DIGITS.settings
@@ -55,7 +55,7 @@ OTHER = {
 
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Settings)])
-def test_every_setting_has_a_flag_that_sets_it_alone(name: str) -> None:
+def test_every_setting_has_its_own_flag(name: str) -> None:
     value: Any
     declared = next(field for field in dataclasses.fields(Settings) if field.name == name)
     default, kind = getattr(DIGITS.settings, name), typing.get_type_hints(Settings)[name]
@@ -80,7 +80,7 @@ def test_every_setting_has_a_flag_that_sets_it_alone(name: str) -> None:
     assert config.settings == dataclasses.replace(DIGITS.settings, **changed)
 
 
-def test_every_setting_says_what_it_is_in_a_line() -> None:
+def test_every_setting_has_a_one_line_description() -> None:
     for group in GROUPS:
         for field in dataclasses.fields(group):
             assert 3 < len(field.metadata["help"]) <= 110
@@ -122,7 +122,7 @@ def test_every_setting_says_what_it_is_in_a_line() -> None:
         ([], r"--recipe"),
     ],
 )
-def test_wrong_arguments_are_refused_with_what_is_right(arguments: list[str], message: str) -> None:
+def test_invalid_arguments_are_rejected_with_valid_ones(arguments: list[str], message: str) -> None:
     with pytest.raises(ReportedError, match=message) as caught:
         TrainConfig.from_argv(arguments)
     assert "\n" not in str(caught.value)
@@ -135,17 +135,17 @@ def test_errors_of_flags_carry_flag_value_and_rule() -> None:
     assert caught.value.rule == "must be 0 to 2147483647"
 
 
-def test_phases_may_be_taken_away() -> None:
+def test_phases_can_be_removed() -> None:
     settings = TrainConfig.from_argv([*FASHION, "--rate-phases=", "--learning-rate", "0.01"]).settings
     assert (settings.rate_phases, settings.learning_rate) == ("", 0.01)
 
 
-def test_a_batch_that_was_given_knows_no_limit() -> None:
+def test_given_batch_size_has_no_limit() -> None:
     assert TrainConfig.from_argv([*DIGITS_ARGS]).settings.global_batch_limit == 128
     assert TrainConfig.from_argv([*DIGITS_ARGS, "--batch-per-rank", "32"]).settings.global_batch_limit == 1 << 24
 
 
-def test_a_run_goes_on_with_the_variant_with_which_it_began(tmp_path: Path) -> None:
+def test_resumed_run_keeps_its_variant(tmp_path: Path) -> None:
     flags = ["--recipe", "imagenet-fast", "--run-dir", str(tmp_path), "--data-dir", "/d"]
 
     def variant(*further: str) -> str | None:

@@ -42,7 +42,7 @@ def test_each_round_measures_every_cell_once_and_every_second_one_backwards() ->
     assert by_round[0] == list(SETTINGS.cells()) == by_round[1][::-1] == by_round[2]
 
 
-def test_a_cell_says_what_it_is() -> None:
+def test_cell_has_a_description() -> None:
     assert str(SETTINGS.cells()[0]) == "lenet, 8 images a rank, 1 node"
     told = [str(cell) for cell in SETTINGS.cells() if cell.kind != TRAINING]
     assert told[9] == "allreduce of 67,108,864 bytes, 4 nodes"
@@ -51,7 +51,7 @@ def test_a_cell_says_what_it_is() -> None:
     assert told[-1] == "read 67,108,864 bytes a node, local, 4 nodes"
 
 
-def test_images_of_another_size_are_another_cell_and_sums_can_be_measured_alone() -> None:
+def test_image_sizes_are_separate_cells_and_allreduces_can_be_alone() -> None:
     small = parse_settings({**ALONE, "nodes": "1", "networks": "resnet50", "image_size": "64"})
     assert [str(cell) for cell in small.cells()] == ["resnet50, 32 images of 64 pixels a rank, 1 node"]
     alone = parse_settings({**ALONE, "nodes": "2", "networks": ","})
@@ -60,7 +60,7 @@ def test_images_of_another_size_are_another_cell_and_sums_can_be_measured_alone(
     assert BenchConfig.from_argv(argv).settings == alone
 
 
-def test_layers_of_another_precision_are_another_cell_and_float32_needs_no_word() -> None:
+def test_precisions_are_separate_cells_and_float32_is_not_named() -> None:
     both = parse_settings({**ALONE, "nodes": "1", "networks": "resnet50", "precisions": "float32,bfloat16"})
     told = ["resnet50, 32 images a rank, 1 node", "resnet50 in bfloat16, 32 images a rank, 1 node"]
     assert [str(cell) for cell in both.cells()] == told
@@ -69,13 +69,13 @@ def test_layers_of_another_precision_are_another_cell_and_float32_needs_no_word(
     assert BenchConfig.from_argv(argv).settings == both
 
 
-def test_the_tuning_is_the_chosen_one_where_nothing_is_said() -> None:
+def test_default_tuning_is_the_chosen_one() -> None:
     untuned = parse_settings({"nodes": "1", "tuning": "defaults"})
     assert (untuned.tuning, parse_settings({"nodes": "1"}).tuning) == ("defaults", "chosen")
     assert BenchConfig.from_argv(["--run-dir", "/run", *untuned.arguments()]).settings == untuned
 
 
-def test_the_ranks_read_what_the_laptop_writes() -> None:
+def test_ranks_parse_the_settings_of_the_laptop() -> None:
     argv = ["--run-dir", "/run", *SETTINGS.arguments(), "--resume"]
     assert BenchConfig.from_argv(argv) == BenchConfig(run_dir=Path("/run"), settings=SETTINGS)
 
@@ -100,12 +100,12 @@ def test_the_ranks_read_what_the_laptop_writes() -> None:
         ({"tuning": "default"}, "did you mean defaults?"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_by_its_flag(given: dict[str, str], rule: str) -> None:
+def test_impossible_measurement_is_rejected_with_flag(given: dict[str, str], rule: str) -> None:
     with pytest.raises(SettingError) as raised:
         parse_settings(given)
     assert rule in str(raised.value)
 
 
-def test_an_unknown_argument_of_the_ranks_is_named_with_the_nearest() -> None:
+def test_unknown_argument_of_ranks_is_reported_with_nearest_match() -> None:
     with pytest.raises(SettingError, match="did you mean --repeats"):
         BenchConfig.from_argv(["--run-dir", "/run", "--repeat=3"])

@@ -18,7 +18,7 @@ SIZES = st.lists(
 
 
 @given(SIZES)
-def test_phases_read_back_as_they_were_written(drawn: list[tuple[int, int, int, int, bool]]) -> None:
+def test_phases_are_read_as_written(drawn: list[tuple[int, int, int, int, bool]]) -> None:
     phases, start = [], 0
     for length, size, batch, crop, rectangular in drawn:
         phases.append(
@@ -43,13 +43,13 @@ def test_phases_read_back_as_they_were_written(drawn: list[tuple[int, int, int, 
         ),
     ],
 )
-def test_other_phases_are_refused_with_the_grammar(text: str, said: str) -> None:
+def test_invalid_phases_are_rejected_with_grammar(text: str, said: str) -> None:
     with pytest.raises(SettingError) as caught:
         Settings(image_phases=text)
     assert str(caught.value) == f"--image-phases {text}: {said}"
 
 
-def test_what_a_phase_omits_is_the_runs_own() -> None:
+def test_omitted_values_of_phase_come_from_the_run() -> None:
     plain, own = parse_phases("0:128/512, 4:160/256/0.5/rectangular", smallest_crop=0.08, rectangular=False)
     assert plain == ImagePhase(start=0, size=128, global_batch=512, smallest_crop=0.08)
     assert own == ImagePhase(start=4, size=160, global_batch=256, smallest_crop=0.5, rectangular=True)
@@ -60,6 +60,6 @@ def test_what_a_phase_omits_is_the_runs_own() -> None:
     assert none.smallest_crop == 0
 
 
-def test_phases_are_written_as_short_as_they_can_be() -> None:
+def test_phases_are_written_in_shortest_form() -> None:
     phases = parse_phases("0:128/512,4:160/256/0.5/rectangular", smallest_crop=0, rectangular=False)
     assert phases_text(phases) == "0:128/512,4:160/256/0.5/rectangular"

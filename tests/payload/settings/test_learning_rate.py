@@ -43,7 +43,7 @@ PIECES = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 10**6), st.integer
 
 
 @given(PIECES)
-def test_pieces_read_back_as_they_were_written(lengths: list[tuple[int, int, int]]) -> None:
+def test_pieces_are_parsed_as_written(lengths: list[tuple[int, int, int]]) -> None:
     pieces: list[tuple[int, int, float, float]] = []
     at = 0
     for length, first, last in lengths:
@@ -56,7 +56,7 @@ def test_pieces_read_back_as_they_were_written(lengths: list[tuple[int, int, int
     assert rates.rate(at) == pytest.approx(pieces[-1][3])
 
 
-def test_the_last_piece_may_leave_its_end_to_the_run() -> None:
+def test_last_piece_can_omit_its_end() -> None:
     rates = parse_pieces("0-10:0.001, 10-:0.0001", 45)
     assert (rates.rate(9.99), rates.rate(10), rates.rate(44.9)) == (0.001, 0.0001, 0.0001)
 
@@ -79,7 +79,7 @@ def test_the_last_piece_may_leave_its_end_to_the_run() -> None:
         ("0-5:0.1", "ends at epoch 5, but the run has 10; lengthen the last piece"),
     ],
 )
-def test_other_text_is_refused_with_the_grammar(text: str, said: str) -> None:
+def test_invalid_text_is_rejected_with_grammar(text: str, said: str) -> None:
     with pytest.raises(SettingError) as caught:
         parse_pieces(text, 10)
     assert str(caught.value) == f"--rate-phases {text}: {said}"
@@ -91,12 +91,12 @@ def test_pieces_are_written_as_they_are_read() -> None:
     assert parse_pieces("0-:1", 7) == Piecewise(pieces=(Piece(start=0, end=7, first=1, last=1),))
 
 
-def test_a_rate_may_be_zero_and_not_infinite() -> None:
+def test_rate_can_be_zero_but_not_infinite() -> None:
     assert parse_pieces("0-:0", 2).rate(1) == 0
     with pytest.raises(SettingError, match="rates must be numbers of 0 or more"):
         parse_pieces("0-:inf", 2)
 
 
-def test_a_run_that_is_all_warm_up_ends_where_a_decay_would() -> None:
+def test_run_with_only_warm_up_has_final_rate_of_decay() -> None:
     assert Decay(kind="cosine", start=0, peak=1, warmup_epochs=2, epochs=2).rate(2) == 0
     assert Decay(kind="constant", start=0, peak=1, warmup_epochs=2, epochs=2).rate(2) == 1

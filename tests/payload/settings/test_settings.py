@@ -15,7 +15,7 @@ def test_a_step_decay_needs_its_epochs_in_order() -> None:
         Settings(decay="step", decay_epochs=(60, 30))
 
 
-def test_settings_from_anywhere_are_checked_as_flags_are() -> None:
+def test_settings_from_any_source_are_checked_like_flags() -> None:
     with pytest.raises(SettingError, match=r"--network resnet51: must be one of .*; did you mean resnet50"):
         Settings(network="resnet51")
     with pytest.raises(SettingError, match="--profile-steps 9-5: must be FIRST-LAST"):

@@ -29,14 +29,14 @@ def feed(batches: Iterator[Any], *, first_step: int = 0, steps: int = 3) -> Any:
     return BatchFeed(batches, epoch=1, first_step=first_step, steps=steps, empty=empty_batch((2, 2), 1, SLOTS))
 
 
-def test_batches_pass_as_they_are() -> None:
+def test_batches_are_unchanged() -> None:
     given = feed(iter([batch(1), batch(2)]), first_step=1)
     assert [found.labels[0] for found in given] == [1, 2]
     given.check()
     assert given.error is None
 
 
-def test_data_that_end_early_give_one_empty_batch_and_then_their_error() -> None:
+def test_data_that_end_early_give_an_empty_batch_and_an_error() -> None:
     from payload.data.dataset import DataError
 
     given = feed(iter([batch(1, skipped=2)]))

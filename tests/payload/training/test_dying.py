@@ -36,7 +36,7 @@ def run(rank: int, number: str, run_dir: Path) -> subprocess.CompletedProcess[st
     ],
     ids=["killed", "without an answer"],
 )
-def test_a_rank_that_is_gone_ends_the_others_with_one_line(tmp_path: Path, rank: int, number: str, reason: str) -> None:
+def test_lost_rank_stops_others_with_one_line(tmp_path: Path, rank: int, number: str, reason: str) -> None:
     done = run(rank, number, tmp_path)
     assert done.returncode != 0
     said = re.findall(rf"^\[{1 - rank}\]<stderr>:(payload\.train: error: .*)$", done.stderr, re.MULTILINE)

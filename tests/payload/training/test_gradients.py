@@ -62,24 +62,24 @@ def run(launcher: list[str], *words: str | Path) -> str:
 
 
 @pytest.mark.parametrize("network", SMALL)
-def test_gradients_are_those_of_one_rank_though_shares_are_uneven(found: list[dict[str, Any]], network: str) -> None:
+def test_gradients_match_one_rank_with_uneven_shares(found: list[dict[str, Any]], network: str) -> None:
     for rank in found:
         assert rank[network] < 1e-9
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("network", LARGE)
-def test_gradients_of_large_networks_are_those_of_one_rank(found_of_large: list[dict[str, Any]], network: str) -> None:
+def test_gradients_of_large_networks_match_one_rank(found_of_large: list[dict[str, Any]], network: str) -> None:
     for rank in found_of_large:
         assert rank[network] < 1e-9
 
 
-def test_gradients_that_travel_as_float16_come_back_nearly_the_same(found: list[dict[str, Any]]) -> None:
+def test_gradients_sent_as_float16_are_nearly_the_same(found: list[dict[str, Any]]) -> None:
     for rank in found:
         assert 1e-9 < rank["compressed"] < 1e-3
 
 
-def test_sums_are_those_of_all_ranks(found: list[dict[str, Any]]) -> None:
+def test_sums_include_all_ranks(found: list[dict[str, Any]]) -> None:
     """The batch has one image; rank 1 requested a stop; rank r left out r records. With three classes, five are all.
 
     Every rank knows each rank's duration of the previous step, and the duration of its passes in this step.
@@ -97,10 +97,10 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all_and_halves_their_scale(fo
         assert rank["overflow"] == {"changed": False, "scale": 2.0**15 / 4, "good_steps": 0}
 
 
-def test_moving_moments_agree_though_each_rank_normalises_by_its_own_images(found: list[dict[str, Any]]) -> None:
+def test_moving_moments_agree_despite_local_normalization(found: list[dict[str, Any]]) -> None:
     assert len({rank["own moments"] for rank in found}) == 1
 
 
-def test_parts_of_a_batch_are_normalised_over_all_ranks_one_after_the_other(found: list[dict[str, Any]]) -> None:
+def test_parts_of_batch_are_normalized_over_all_ranks_in_turn(found: list[dict[str, Any]]) -> None:
     """Two concurrent parts would have the same name, which Horovod rejects."""
     assert len({rank["in parts"] for rank in found}) == 1

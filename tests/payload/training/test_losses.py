@@ -8,7 +8,7 @@ pytestmark = pytest.mark.tensorflow
 LOGITS = np.array([[3, 2, 1, 0, -1, -2, -3], [0, 0, 0, 0, 0, 0, 0], [-9, 1, 2, 3, 4, 5, 6]], np.float32)
 
 
-def test_a_hit_is_the_likeliest_class_and_among_five_the_fifth_likeliest_too() -> None:
+def test_top_1_and_top_5_hits_are_counted() -> None:
     from payload.training.losses import hits
 
     first, five = hits(LOGITS, np.array([0, 0, 2], np.int32))
@@ -19,7 +19,7 @@ def test_a_hit_is_the_likeliest_class_and_among_five_the_fifth_likeliest_too() -
     assert five.numpy().tolist() == [0, 0, 0]
 
 
-def test_equal_logits_do_not_make_every_class_a_hit() -> None:
+def test_equal_logits_are_not_all_hits() -> None:
     from payload.training.losses import hits
 
     even = np.zeros((7, 7), np.float32)
@@ -27,7 +27,7 @@ def test_equal_logits_do_not_make_every_class_a_hit() -> None:
     assert (first.numpy().sum(), five.numpy().sum()) == (1, 5)
 
 
-def test_with_few_classes_all_are_among_five() -> None:
+def test_with_few_classes_all_are_top_5_hits() -> None:
     from payload.training.losses import hits
 
     _, five = hits(LOGITS[:, :3], np.array([2, 2, 0], np.int32))

@@ -47,7 +47,7 @@ def test_a_rank_is_bound_to_its_cores_and_its_variables_are_set(tmp_path: Path, 
     assert found.values()["placement"] == "CPUs 1"
 
 
-def test_by_choice_nothing_is_bound_and_threads_are_a_share_of_the_cpus(tmp_path: Path, bound: list[Placement]) -> None:
+def test_placement_can_be_disabled_with_threads_as_share_of_cpus(tmp_path: Path, bound: list[Placement]) -> None:
     found = arranged(write(tmp_path, RECORDED), dict(RANK), placement="none")
     assert bound == []
     placed = found.placed
@@ -77,14 +77,14 @@ def test_without_tuning_a_rank_still_has_a_gpu_of_its_own(tmp_path: Path, bound:
     assert (left.gpu, left.node) == (placed.gpu, None)
 
 
-def test_a_machine_that_cannot_be_read_is_said_and_the_run_goes_on(tmp_path: Path, bound: list[Placement]) -> None:
+def test_unreadable_machine_is_reported_and_run_continues(tmp_path: Path, bound: list[Placement]) -> None:
     found = arranged(write(tmp_path, RECORDED | {"sys/devices/system/cpu/online": "?"}), dict(RANK))
     assert bound == []
     assert found.placed.notes[0].startswith("not placed: ")
     assert "not a list of CPUs" in str(found)
 
 
-def test_sharing_and_foreign_gpus_are_said(tmp_path: Path) -> None:
+def test_shared_and_foreign_gpus_are_reported(tmp_path: Path) -> None:
     files = P3_16XLARGE.files()
     del files["dev/nvidia0"]
     found = arranged(write(tmp_path, files), RANK | {"HOROVOD_LOCAL_SIZE": "5"})
@@ -94,7 +94,7 @@ def test_sharing_and_foreign_gpus_are_said(tmp_path: Path) -> None:
     )
 
 
-def test_a_gpu_leaves_horovod_alone_and_is_given_to_cuda(tmp_path: Path) -> None:
+def test_gpu_is_selected_by_cuda_without_horovod_settings(tmp_path: Path) -> None:
     environ = dict(RANK)
     found = arranged(write(tmp_path, P3_16XLARGE.files()), environ)
     assert found.tuning.cycle_time_ms is None
@@ -144,14 +144,14 @@ def test_a_rank_has_the_threads_that_were_chosen_and_a_host_may_have_no_gpu(told
     assert told == {"gpus": [], "intra": 3, "inter": 2}
 
 
-def test_a_rank_that_is_shown_its_gpu_alone_takes_that(told: dict[str, Any]) -> None:
+def test_rank_that_sees_one_gpu_uses_it(told: dict[str, Any]) -> None:
     told["gpus"] = ["GPU:0"]
     set_up_tensorflow(rank_setup(), 3)
     assert "taken" not in told
 
 
 @pytest.mark.parametrize(("local_rank", "taken"), [(0, "GPU:0"), (3, "GPU:3"), (5, "GPU:1")])
-def test_a_rank_that_is_shown_all_gpus_takes_the_one_of_its_number(
+def test_rank_that_sees_all_gpus_uses_the_one_of_its_local_rank(
     told: dict[str, Any], local_rank: int, taken: str
 ) -> None:
     told["gpus"] = [f"GPU:{number}" for number in range(4)]

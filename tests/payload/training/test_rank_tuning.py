@@ -34,7 +34,7 @@ def test_threads_follow_from_physical_cores_and_branches() -> None:
     assert dict(many.variables)["OMP_NUM_THREADS"] == "18"
 
 
-def test_resnet_and_lenet_get_cycles_and_buffers_of_their_own() -> None:
+def test_resnet_and_lenet_get_their_own_cycle_times_and_buffers() -> None:
     resnet = tune(job(), on_cores(1), vector_bits=512, environ={})
     lenet = tune(job(network="lenet", batch=256, parameters=431_080), on_cores(1), vector_bits=512, environ={})
     assert str(resnet) == (
@@ -53,13 +53,13 @@ def test_what_the_user_set_is_kept_and_named() -> None:
     assert set(found.given) == {"intra_op_threads", "inter_op_threads", *environ}
 
 
-def test_a_given_buffer_is_recorded_in_mib_and_one_that_is_no_number_as_unknown() -> None:
+def test_given_buffer_is_recorded_in_mib_or_as_unknown() -> None:
     given_buffer = tune(job(), on_cores(1), vector_bits=512, environ={"HOROVOD_FUSION_THRESHOLD": str(64 << 20)})
     broken = tune(job(), on_cores(1), vector_bits=512, environ={"HOROVOD_FUSION_THRESHOLD": "64M"})
     assert (given_buffer.fusion_threshold_mib, broken.fusion_threshold_mib) == (64, None)
 
 
-def test_horovod_is_left_alone_for_one_rank_on_gpus_and_under_its_autotuner() -> None:
+def test_horovod_is_not_tuned_for_one_rank_gpus_or_autotuner() -> None:
     gpu = PciGpu(index=0, address="0000:00:17.0", node=0)
     for found in (
         tune(job(ranks=1), on_cores(2), vector_bits=512, environ={}),
@@ -71,11 +71,11 @@ def test_horovod_is_left_alone_for_one_rank_on_gpus_and_under_its_autotuner() ->
 
 
 @pytest.mark.parametrize(("bits", "on"), [(512, "1"), (256, "1"), (128, None)])
-def test_onednn_is_turned_on_where_vectors_are_wide(bits: int, on: str | None) -> None:
+def test_onednn_is_enabled_with_wide_vectors(bits: int, on: str | None) -> None:
     assert dict(tune(job(), on_cores(1), vector_bits=bits, environ={}).variables).get("TF_ENABLE_ONEDNN_OPTS") == on
 
 
-def test_the_only_thread_of_a_rank_computes_by_itself() -> None:
+def test_single_thread_of_a_rank_computes_without_a_pool() -> None:
     def caller(cores: int) -> str | None:
         chosen = tune(job(), on_cores(cores), vector_bits=512, environ={})
         return dict(chosen.variables).get("TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD")
@@ -84,7 +84,7 @@ def test_the_only_thread_of_a_rank_computes_by_itself() -> None:
 
 
 @given(mib=st.floats(0.001, 600))
-def test_all_gradients_fit_one_buffer_unless_they_exceed_horovods_own(mib: float) -> None:
+def test_buffer_fits_all_gradients_up_to_horovods_default(mib: float) -> None:
     assert buffer_mib(mib) > mib or buffer_mib(mib) == LARGEST_BUFFER_MIB
 
 

@@ -47,7 +47,7 @@ def together(root: Path, alone: dict[str, Any]) -> list[dict[str, Any]]:
     return sorted(run(*LAUNCHER, "together", str(root)), key=lambda found: "RankFailed" in found["ended"], reverse=True)
 
 
-def test_two_ranks_stopped_by_one_resume_bit_for_bit_each_with_dropout_of_its_own(
+def test_two_stopped_ranks_resume_bit_for_bit_with_their_own_dropout(
     together: list[dict[str, Any]],
 ) -> None:
     one, other = (rank["dropout"] for rank in together)
@@ -70,14 +70,14 @@ def test_two_ranks_continue_the_run_of_one_rank_with_its_images_per_step(
         assert rank["moved"] == pytest.approx(alone["straight"][4:], rel=1e-5)
 
 
-def test_a_changed_setting_is_refused_or_said(alone: dict[str, Any]) -> None:
+def test_changed_setting_is_rejected_or_reported(alone: dict[str, Any]) -> None:
     found = alone["changed"]
     assert found["refused"] == "SettingError: --seed 2: the run to resume had 1; give --seed 1, or a new --run-dir"
     assert found["told"] == "--epochs 2 (was 1); --learning-rate 0.01 (was 0.05)"
     assert found["kept"] == ["step-00000006"]
 
 
-def test_the_clock_brings_checkpoints_within_an_epoch_and_the_best_stays(alone: dict[str, Any]) -> None:
+def test_timed_checkpoints_occur_within_epoch_and_best_is_kept(alone: dict[str, Any]) -> None:
     found = alone["clock"]
     assert found["written"] == [f"step-0000000{step}" for step in range(1, 7)]
     assert {"bytes", "waited_s", "copied_s", "written_s", "slowed_s", "interval_s"} <= set(found["fields"])
@@ -96,7 +96,7 @@ def test_sigterm_during_a_write_ends_with_both_checkpoints_whole(alone: dict[str
     assert found["waited_s"] > 0.1, "the stop's checkpoint waited for the one in flight"
 
 
-def test_a_run_goes_on_from_a_bucket(alone: dict[str, Any]) -> None:
+def test_run_resumes_from_a_bucket(alone: dict[str, Any]) -> None:
     found = alone["bucket"]
     assert found["losses"] == alone["straight"]
     assert found["resumed_from"] == "step-00000004"
@@ -104,20 +104,20 @@ def test_a_run_goes_on_from_a_bucket(alone: dict[str, Any]) -> None:
     assert not found["local"]
 
 
-def test_data_of_one_rank_that_end_early_end_all_with_its_name(together: list[dict[str, Any]]) -> None:
+def test_data_of_one_rank_that_end_early_stop_all_ranks(together: list[dict[str, Any]]) -> None:
     other, own = (rank["ended"] for rank in together)
     said = "the data of this rank ended after 1 of 3 steps of epoch 1; all ranks need the same complete files"
     assert own == f"DataError: {said}"
     assert re.fullmatch(rf"RankFailedError: rank 1 \(.*\): {said}", other)
 
 
-def test_data_that_fail_before_the_first_step_end_all(together: list[dict[str, Any]]) -> None:
+def test_data_error_before_first_step_stops_all_ranks(together: list[dict[str, Any]]) -> None:
     own, other = (rank["damaged"] for rank in together)
     assert own == "DataError: /data/train-00001: record 7 is damaged"
     assert re.fullmatch(r"RankFailedError: rank 0 \(.*\): /data/train-00001: record 7 is damaged", other)
 
 
-def test_test_data_that_fail_on_one_rank_end_all(together: list[dict[str, Any]]) -> None:
+def test_test_data_error_on_one_rank_stops_all_ranks(together: list[dict[str, Any]]) -> None:
     other, own = (rank["untested"] for rank in together)
     assert own == "DataError: /data/test-00001: record 7 is damaged"
     assert re.fullmatch(r"RankFailedError: rank 1 \(.*\): /data/test-00001: record 7 is damaged", other)
@@ -135,7 +135,7 @@ def test_a_full_disk_is_reported_within_an_epoch_and_ends_all_ranks_at_the_last_
     assert own["resumed_from"] == "step-00000005"
 
 
-def test_a_full_disk_for_metrics_ends_all_ranks(together: list[dict[str, Any]]) -> None:
+def test_full_disk_for_metrics_stops_all_ranks(together: list[dict[str, Any]]) -> None:
     own, other = (rank["metrics"] for rank in together)
     assert re.match(r"StorageError: cannot write .*metrics\.jsonl: No space left on device", own)
     assert re.match(r"RankFailedError: rank 0 \(.*\): cannot write .*No space left on device", other)
@@ -168,23 +168,23 @@ def test_infinite_weights_stop_all_ranks_and_keep_the_last_good_checkpoint(
     assert re.match(r"RankFailedError: rank 0 \(.*\): model/\S+ is not finite after 4 steps", other)
 
 
-def test_a_loss_of_nan_on_one_rank_ends_all_ranks_with_its_place(together: list[dict[str, Any]]) -> None:
+def test_nan_loss_on_one_rank_stops_all_ranks_with_its_position(together: list[dict[str, Any]]) -> None:
     for rank in together:
         assert re.match(r"DivergedError: the loss became nan at epoch 1, step 1, learning rate", rank["nan"])
 
 
-def test_each_rank_knows_the_hosts_of_all(together: list[dict[str, Any]]) -> None:
+def test_each_rank_has_hosts_of_all_ranks(together: list[dict[str, Any]]) -> None:
     assert [rank["hosts"] for rank in together] == [["host0", "host1"]] * 2
 
 
-def test_gradients_that_nobody_averages_are_caught_after_the_first_step(together: list[dict[str, Any]]) -> None:
+def test_unaveraged_gradients_are_detected_after_first_step(together: list[dict[str, Any]]) -> None:
     for rank in together:
         assert rank["unaveraged"].startswith(
             "RanksDisagreeError: the ranks' weights differ after the first step: rank 0"
         )
 
 
-def test_a_single_bit_of_difference_is_caught_and_the_rank_named(together: list[dict[str, Any]]) -> None:
+def test_one_different_bit_is_detected_and_its_rank_reported(together: list[dict[str, Any]]) -> None:
     for rank in together:
         assert re.match(
             r"RanksDisagreeError: .* rank 0 \(host0\) \w{12}, rank 1 \(host1\) \w{12}\. Stop", rank["one_bit"]

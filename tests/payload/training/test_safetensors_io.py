@@ -33,7 +33,7 @@ def read(content: bytes) -> dict[str, npt.NDArray[Any]]:
 
 
 @given(arrays=ARRAYS)
-def test_what_was_written_is_read_bit_for_bit(arrays: dict[str, npt.NDArray[Any]]) -> None:
+def test_arrays_are_read_back_bit_for_bit(arrays: dict[str, npt.NDArray[Any]]) -> None:
     content = written(arrays)
     assert len(content) == size_of(arrays)
     found = read(content)
@@ -54,12 +54,12 @@ def test_bfloat16_is_kept() -> None:
     assert found.dtype == array.dtype and (found == array).all()
 
 
-def test_a_type_that_the_format_lacks_is_refused() -> None:
+def test_unsupported_type_is_rejected() -> None:
     with pytest.raises(TypeError, match="a: the safetensors format has no type for arrays of complex128"):
         written({"a": np.zeros(1, np.complex128)})
 
 
-def test_the_file_is_that_of_the_format() -> None:
+def test_file_matches_the_format() -> None:
     content = written({"a": np.array([[1, 2]], np.int32)})
     (length,) = struct.unpack("<Q", content[:8])
     assert length % 8 == 0
@@ -67,7 +67,7 @@ def test_the_file_is_that_of_the_format() -> None:
     assert content[8 + length :] == struct.pack("<2i", 1, 2)
 
 
-def test_all_that_passes_is_hashed_and_counted() -> None:
+def test_all_bytes_are_hashed_and_counted() -> None:
     content = written({"a": np.arange(10.0)})
     hashed = HashingFile(io.BytesIO(content))
     read_tensors(hashed, len(content))
@@ -75,7 +75,7 @@ def test_all_that_passes_is_hashed_and_counted() -> None:
 
 
 @given(data=st.data())
-def test_no_cut_file_is_taken_for_whole(data: st.DataObject) -> None:
+def test_truncated_file_is_always_detected(data: st.DataObject) -> None:
     content = written({"a": np.arange(5.0), "b": np.zeros((2, 2), np.int8)})
     cut = content[: data.draw(st.integers(0, len(content) - 1))]
     with pytest.raises(TensorFileError):
@@ -96,12 +96,12 @@ def test_no_cut_file_is_taken_for_whole(data: st.DataObject) -> None:
         (b'{"a":{"dtype":"F32","shape":[9999999999],"data_offsets":[0,39999999996]}}', "39999999996 bytes"),
     ],
 )
-def test_a_header_that_does_not_fit_is_refused_before_memory_is_taken(header: bytes, fault: str) -> None:
+def test_invalid_header_is_rejected_before_memory_is_allocated(header: bytes, fault: str) -> None:
     with pytest.raises(TensorFileError, match=fault):
         read(struct.pack("<Q", len(header)) + header + bytes(4))
 
 
-def test_writing_and_reading_take_no_second_copy(tmp_path: Path) -> None:
+def test_writing_and_reading_need_no_second_copy(tmp_path: Path) -> None:
     size = 1 << 25
     arrays = {"a": np.ones(size // 2, np.uint8), "b": np.ones(size // 2, np.uint8)}
     path = tmp_path / "file"

@@ -22,14 +22,14 @@ def test_the_rate_grows_with_the_batch_and_the_warm_up_starts_unscaled() -> None
     assert schedule.rate(6, 0) == pytest.approx(0.1)
 
 
-def test_a_warm_up_rate_holds_whatever_the_batch() -> None:
+def test_given_warm_up_rate_does_not_depend_on_batch() -> None:
     settings = dataclasses.replace(PLAIN, warmup_rate=0.001)
     for batch in (16, 64, 640):
         schedule = schedule_for(dataclasses.replace(settings, global_batch=batch), examples=640, ranks=1)
         assert schedule.rate(0, 0) == pytest.approx(0.001)
 
 
-def test_without_a_base_batch_the_rate_is_as_it_is_given() -> None:
+def test_without_base_batch_rate_is_as_given() -> None:
     schedule = schedule_for(dataclasses.replace(PLAIN, base_batch=0), examples=640, ranks=1)
     assert [schedule.rate(epoch, 0) for epoch in (0, 1, 2)] == pytest.approx([0.1, 0.1, 0.1])
 
@@ -94,13 +94,13 @@ def test_augmented_epochs_come_after_the_plain_ones() -> None:
     assert schedule_for(Settings(epochs=20, augmented_epochs=0), examples=100, ranks=1).augmented_from == 20
 
 
-def test_the_images_left_fall_by_the_batch_to_the_end_of_the_epoch() -> None:
+def test_remaining_images_decrease_by_batch_until_end_of_epoch() -> None:
     schedule = schedule_for(dataclasses.replace(PLAIN, epochs=2), examples=100, ranks=1)
     assert [schedule.images_left(0, step) for step in range(3)] == [200, 136, 100]
     assert [schedule.images_left(1, step) for step in range(3)] == [100, 36, 0]
 
 
-def test_a_batch_larger_than_the_data_is_refused_under_the_flag_that_gave_it() -> None:
+def test_batch_larger_than_data_is_rejected_with_its_flag() -> None:
     assert schedule_for(PLAIN, examples=64, ranks=1).steps(0) == 1
     with pytest.raises(SettingError) as plain:
         schedule_for(PLAIN, examples=63, ranks=1)
@@ -121,6 +121,6 @@ def test_the_largest_step_is_that_of_the_largest_phase() -> None:
     assert schedule_for(Settings(epochs=12, image_phases=PHASES), examples=1000, ranks=1).largest_batch == 512
 
 
-def test_the_peak_of_a_run_of_one_epoch_is_that_of_its_warm_up() -> None:
+def test_run_of_one_epoch_has_peak_of_its_warm_up() -> None:
     schedule = schedule_for(dataclasses.replace(PLAIN, epochs=1, warmup_epochs=5), examples=640, ranks=1)
     assert schedule.peak == pytest.approx(0.2)

@@ -82,7 +82,7 @@ def stepped(settings: Settings, model: Any, given: tuple[Any, Any, Any], times: 
 
 @pytest.mark.parametrize("count", [SLOTS, 4], ids=["full", "partial"])
 @pytest.mark.parametrize("normalised", [False, True], ids=["plain", "normalised"])
-def test_a_step_is_that_of_a_textbook_on_the_images_that_count(count: int, normalised: bool) -> None:
+def test_step_matches_textbook_on_images_with_weight(count: int, normalised: bool) -> None:
     import tensorflow as tf
 
     given = batch(count)
@@ -111,7 +111,7 @@ def test_a_batch_in_parts_gives_the_same_gradients(parts: int, count: int) -> No
     assert found[1] == pytest.approx(expected[1], abs=1e-12)
 
 
-def test_a_normalised_batch_in_parts_follows_the_moments_of_all_parts_once() -> None:
+def test_normalized_batch_in_parts_updates_moments_once() -> None:
     whole, in_parts = net(normalised=True), net(normalised=True)
     stepped(Settings(), whole, batch())
     stepped(Settings(accumulation_steps=2), in_parts, batch())
@@ -137,7 +137,7 @@ def test_xla_computes_the_same() -> None:
     "settings",
     [Settings(precision="bfloat16"), Settings(precision="float16")],
 )
-def test_half_precision_comes_near_the_full(settings: Settings) -> None:
+def test_half_precision_is_close_to_full(settings: Settings) -> None:
     _, expected = stepped(Settings(), net(normalised=True), batch(), times=2)
     _, found = stepped(settings, net(f"mixed_{settings.precision}", normalised=True), batch(), times=2)
     assert found == pytest.approx(expected, abs=0.05)
@@ -161,7 +161,7 @@ def test_each_shape_is_traced_once_and_partial_batches_twice_with_normalization(
     assert traces == [1, 2]
 
 
-def test_the_average_follows_within_the_step_and_evaluation_can_have_it() -> None:
+def test_moving_average_is_updated_in_step_and_used_in_evaluation() -> None:
     from payload.training.evaluation_step import make_evaluation_step
     from payload.training.optimizers.optimizer import make_optimizer
     from payload.training.train_step import make_train_step
@@ -179,7 +179,7 @@ def test_the_average_follows_within_the_step_and_evaluation_can_have_it() -> Non
     assert averaged[0] != newest[0]
 
 
-def test_evaluation_counts_each_image_once_and_says_what_was_taken_for_what() -> None:
+def test_evaluation_counts_each_image_once_and_has_confusion_matrix() -> None:
     from payload.training.evaluation_step import make_evaluation_step
 
     model = net()
@@ -198,7 +198,7 @@ def test_evaluation_counts_each_image_once_and_says_what_was_taken_for_what() ->
     assert make_evaluation_step(model)(images, labels, weights).numpy().tolist() == sums.numpy().tolist()
 
 
-def test_xla_with_a_normalisation_over_all_ranks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_xla_with_normalization_over_all_ranks_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     from payload.training import distributed
     from payload.training.train_step import make_train_step
 

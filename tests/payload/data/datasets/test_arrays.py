@@ -28,17 +28,17 @@ def small(**changes: Any) -> ArraySplit:
         ({"images": np.zeros((0, 4, 4, 1), np.uint8), "labels": np.zeros(0, np.int32)}, "no test images of nothing"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], fault: str) -> None:
+def test_inconsistent_arrays_are_rejected(changes: dict[str, Any], fault: str) -> None:
     with pytest.raises(DataError, match=fault):
         small(**changes)
 
 
-def test_it_tells_what_it_holds() -> None:
+def test_data_set_describes_its_content() -> None:
     part = small()
     assert (part.examples, part.classes, part.channels, part.size) == (3, 2, 1, (4, 5))
 
 
-def test_the_digest_tells_one_changed_pixel() -> None:
+def test_digest_changes_with_one_pixel() -> None:
     part = small()
     images = part.images.copy()
     images[2, 3, 3, 0] += 1
@@ -46,7 +46,7 @@ def test_the_digest_tells_one_changed_pixel() -> None:
     assert dataclasses.replace(part, images=images).digest() != part.digest()
 
 
-def test_what_is_picked_has_its_images_and_labels() -> None:
+def test_selection_has_its_images_and_labels() -> None:
     picked = small().pick(np.array([2, 0]))
     assert np.array_equal(picked.images, small().images[[2, 0]])
     assert picked.labels.tolist() == [1, 0]

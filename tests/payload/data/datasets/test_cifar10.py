@@ -43,7 +43,7 @@ def mislabel(path: Path) -> None:
         (Path.unlink, "no such file"),
     ],
 )
-def test_a_damaged_file_is_named_with_its_fault(tmp_path: Path, damage: object, fault: str) -> None:
+def test_damaged_file_is_reported_with_error(tmp_path: Path, damage: object, fault: str) -> None:
     write_cifar10(tmp_path, per_file=2, test=2)
     assert callable(damage)
     damage(tmp_path / "data_batch_3.bin")
@@ -52,6 +52,6 @@ def test_a_damaged_file_is_named_with_its_fault(tmp_path: Path, damage: object, 
     assert str(tmp_path / "data_batch_3.bin") in str(caught.value)
 
 
-def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+def test_missing_directory_is_reported(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="absent: no such directory"):
         load_cifar10(tmp_path / "absent")

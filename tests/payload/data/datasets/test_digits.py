@@ -63,7 +63,7 @@ def test_loading_does_not_import_scikit_learn() -> None:
         (gzip.compress(b"a", mtime=0), "is not a valid copy"),
     ],
 )
-def test_a_missing_or_damaged_file_is_named(
+def test_missing_or_damaged_file_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, fault: str
 ) -> None:
     path = tmp_path / "digits.csv.gz"

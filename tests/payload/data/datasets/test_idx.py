@@ -25,7 +25,7 @@ def idx_bytes(array: npt.NDArray[np.generic], kind: str = ">u1") -> bytes:
 @given(
     kind=st.sampled_from(sorted(CODES)), shape=st.lists(st.integers(0, 4), min_size=1, max_size=4), packed=st.booleans()
 )
-def test_what_was_written_is_read(
+def test_written_arrays_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, kind: str, shape: list[int], packed: bool
 ) -> None:
     array = (np.arange(int(np.prod(shape))) % 128).reshape(shape)  # fits into every kind
@@ -57,7 +57,7 @@ WHOLE = idx_bytes(np.arange(12).reshape(3, 2, 2))
         ),
     ],
 )
-def test_a_damaged_file_is_named_with_its_fault(tmp_path: Path, content: bytes, fault: str) -> None:
+def test_damaged_file_is_reported_with_error(tmp_path: Path, content: bytes, fault: str) -> None:
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(content)
     with pytest.raises(IdxError, match=fault) as caught:
@@ -66,14 +66,14 @@ def test_a_damaged_file_is_named_with_its_fault(tmp_path: Path, content: bytes, 
     assert str(path) in str(caught.value)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(IdxError, match="no such file"):
         read_idx(tmp_path / "absent")
     with pytest.raises(IdxError, match=r"absent: no such file, with or without \.gz"):
         find_idx(tmp_path, "absent")
 
 
-def test_the_plain_file_is_taken_before_the_compressed_one(tmp_path: Path) -> None:
+def test_uncompressed_file_is_preferred(tmp_path: Path) -> None:
     (tmp_path / "a.gz").touch()
     assert find_idx(tmp_path, "a") == tmp_path / "a.gz"
     (tmp_path / "a").touch()
@@ -87,7 +87,7 @@ def test_an_invalid_label_is_rejected(tmp_path: Path) -> None:
         read_idx_pair(tmp_path, "train", classes=highest)
 
 
-def test_files_that_are_swapped_are_refused(tmp_path: Path) -> None:
+def test_swapped_files_are_rejected(tmp_path: Path) -> None:
     write_part(tmp_path, "train", 3)
     labels = tmp_path / "train-labels-idx1-ubyte"
     (tmp_path / "train-images-idx3-ubyte").write_bytes(labels.read_bytes())
@@ -125,7 +125,7 @@ def test_labels_and_images_must_match(tmp_path: Path) -> None:
         load_fashion_mnist(tmp_path)
 
 
-def test_a_missing_file_or_directory_is_named(tmp_path: Path) -> None:
+def test_missing_file_or_directory_is_reported(tmp_path: Path) -> None:
     with pytest.raises(IdxError, match="no such directory"):
         load_fashion_mnist(tmp_path / "absent")
     write_part(tmp_path, "train", 20)

@@ -12,7 +12,7 @@ from payload.data.datasets.idx import IdxError
 from payload.data.datasets.japanese_vowels import bytes_of, load_japanese_vowels
 
 
-def test_it_has_the_published_utterances_of_each_speaker() -> None:
+def test_data_set_has_published_utterances_of_each_speaker() -> None:
     train, test = load_japanese_vowels()
     assert np.bincount(train.labels).tolist() == [30] * 9
     # UCI's size_ae.test
@@ -43,7 +43,7 @@ def test_bytes_are_the_published_coefficients_within_half_a_step() -> None:
     assert np.abs((first - 1.0) / japanese_vowels.STEPS + japanese_vowels.LOWEST - published).max() <= 0.5 / 60
 
 
-def test_coefficients_out_of_range_are_not_taken_for_the_end() -> None:
+def test_coefficients_out_of_range_are_not_padding() -> None:
     assert bytes_of(np.array([-9.0, -2.0, 9.0])).tolist() == [1, 1, 255]
 
 
@@ -54,7 +54,7 @@ def test_no_sequence_is_in_both_parts() -> None:
     assert not train & test
 
 
-def test_a_missing_or_damaged_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_or_damaged_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(japanese_vowels.DIRECTORY, tmp_path / "data")
     monkeypatch.setattr(japanese_vowels, "DIRECTORY", tmp_path / "data")
     path = tmp_path / "data" / "t10k-images-idx3-ubyte.gz"

@@ -26,19 +26,19 @@ def test_a_split_loses_and_repeats_nothing_and_keeps_each_class_in_proportion(
         assert abs(held - fraction * labels.count(label)) <= 0.5
 
 
-def test_the_same_images_are_held_back_in_every_run() -> None:
+def test_same_validation_images_are_drawn_in_every_run() -> None:
     train, validation = held_back(part(100), 0.2)
     again, _ = held_back(part(100), 0.2)
     assert (train.examples, validation.examples) == (80, 20)
     assert train.digest() == again.digest()
 
 
-def test_held_back_images_are_drawn_from_a_whole_class_and_not_from_its_beginning() -> None:
+def test_validation_images_are_drawn_from_the_whole_class() -> None:
     _, second = stratified(np.zeros(1000, np.int32), 0.2)
     assert 50 < (second >= 500).sum() < 150
 
 
-def test_a_split_that_leaves_nothing_is_refused() -> None:
+def test_split_without_training_images_is_rejected() -> None:
     with pytest.raises(DataError, match=r"--validation-fraction 0\.1: of 4 images it leaves 4 for training and 0"):
         held_back(part(4), 0.1)
 

@@ -26,7 +26,7 @@ def test_images_and_labels_have_the_size_and_classes_asked_for() -> None:
     assert set(part().labels) == set(range(7))
 
 
-def test_many_images_take_the_memory_of_a_few() -> None:
+def test_many_images_use_the_memory_of_a_few() -> None:
     many = part(examples=10_000_000)
     many.gather(np.array([0, 9_999_999]))
     assert many._pool.nbytes <= POOL_BYTES

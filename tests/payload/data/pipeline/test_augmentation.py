@@ -91,7 +91,7 @@ def test_a_mirrored_image_starts_at_its_right_edge() -> None:
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(1, 19), st.integers(1, 11))
-def test_the_edges_of_a_box_become_those_of_the_view(top: int, left: int, height: int, width: int) -> None:
+def test_edges_of_box_become_edges_of_view(top: int, left: int, height: int, width: int) -> None:
     row = maps(View(size=(56, 40)), np.array([[top, left, height, width]]))[0]
     assert np.allclose(source(row, -0.5, -0.5), (left - 0.5, top - 0.5), atol=1e-4)
     assert np.allclose(source(row, 39.5, 55.5), (left + width - 0.5, top + height - 0.5), atol=1e-4)
@@ -133,7 +133,7 @@ POSITIONS = st.lists(st.integers(0, 1 << 40), min_size=1, max_size=20)
 
 
 @given(POSITIONS, st.integers(0, 2**31 - 1), st.integers(0, 1000), st.integers(1, 30))
-def test_a_draw_depends_on_its_example_alone(positions: list[int], seed: int, epoch: int, count: int) -> None:
+def test_draw_depends_only_on_its_example(positions: list[int], seed: int, epoch: int, count: int) -> None:
     together = uniforms(np.array(positions), seed=seed, epoch=epoch, stream=CROP, count=count)
     assert together.shape == (len(positions), count)
     assert ((together >= 0) & (together < 1)).all()

@@ -46,7 +46,7 @@ def seen(batches: list[Any]) -> dict[int, npt.NDArray[Any]]:
     }
 
 
-def test_images_of_their_own_size_come_as_they_are() -> None:
+def test_images_in_original_size_are_unchanged() -> None:
     (batches,) = training(PLAIN)
     found = seen(batches)
     assert found.keys() == set(range(COUNT))
@@ -70,7 +70,7 @@ def test_steps_and_images_are_the_same_on_any_number_of_ranks(ranks: int) -> Non
         assert {batches[step].images.shape[0] for batches in shared} == {-(-8 // ranks)}
 
 
-def test_an_epoch_begun_at_a_step_goes_on_as_it_would_have() -> None:
+def test_epoch_resumed_at_a_step_continues_identically() -> None:
     (whole,), (rest,) = training(RANDOM), training(RANDOM, first_step=2)
     assert len(rest) == 1
     assert np.array_equal(whole[2].images, rest[0].images)
@@ -87,7 +87,7 @@ def test_images_change_with_seed_and_epoch_and_stay_within_bytes() -> None:
     assert first[0].images.shape == (8, 12, 12, 3)
 
 
-def test_mirrored_images_are_those_of_the_set_read_backwards() -> None:
+def test_mirrored_images_are_originals_read_backwards() -> None:
     found = seen(training(View(size=(20, 16), flip=True))[0])
     mirrored = [label for label in found if np.allclose(found[label], PART.images[label][:, ::-1], atol=1e-3)]
     same = [label for label in found if np.allclose(found[label], PART.images[label], atol=1e-3)]

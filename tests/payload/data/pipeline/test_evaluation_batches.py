@@ -57,7 +57,7 @@ def test_each_test_image_is_seen_once_over_all_ranks(directory: Path, ranks: int
         assert len({tuple(batch.images.shape) for batch in steps}) == 1
 
 
-def test_rectangular_images_come_in_few_shapes_near_their_own(directory: Path) -> None:
+def test_rectangular_images_have_few_shapes_near_their_own(directory: Path) -> None:
     part = opened(directory)
     (batches,) = evaluated(part, View(size=(32, 32), rectangular=True))
     table = part.sets[0].table
@@ -70,7 +70,7 @@ def test_rectangular_images_come_in_few_shapes_near_their_own(directory: Path) -
             assert 0.8 < ratio / (width / height) < 1.25
 
 
-def test_shapes_are_nine_and_their_shorter_side_is_the_one_asked_for() -> None:
+def test_there_are_nine_shapes_with_requested_shorter_side() -> None:
     from payload.data.pipeline.evaluation_batches import shapes
 
     sizes = np.array([[1000 + 37 * n, 3000 - 53 * n] for n in range(55)] + [[100, 1], [1, 100]])
@@ -81,7 +81,7 @@ def test_shapes_are_nine_and_their_shorter_side_is_the_one_asked_for() -> None:
     assert found[-2].tolist() == [448, 224] and found[-1].tolist() == [224, 448]
 
 
-def test_the_middle_of_an_image_is_looked_at(tmp_path: Path) -> None:
+def test_center_of_image_is_used(tmp_path: Path) -> None:
     image = drawing(0, height=64, width=128, seed=1)
     for name in ("train", "validation"):
         (tmp_path / f"{name}-00000-of-00001").write_bytes(record(encoded(image, "PNG"), 0))
@@ -90,7 +90,7 @@ def test_the_middle_of_an_image_is_looked_at(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("cache", "kept"), [("test", True), ("auto", True), ("none", False)])
-def test_decoded_images_are_read_once_where_they_are_kept(
+def test_cached_images_are_decoded_once(
     directory: Path, monkeypatch: pytest.MonkeyPatch, cache: str, kept: bool
 ) -> None:
     part = opened(directory, cache)
@@ -111,7 +111,7 @@ def test_decoded_images_are_read_once_where_they_are_kept(
     assert len(part.kept) == kept, "one way to look at a time"
 
 
-def test_images_that_would_take_too_much_memory_are_not_kept(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_that_need_too_much_memory_are_not_cached(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "read_sample", lambda: Sample(available=0, size=4 * 32 * 32 * 3 * 20 - 1))
     part = opened(directory, "auto")
     evaluated(part, View(size=(32, 32)))

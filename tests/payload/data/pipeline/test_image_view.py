@@ -80,7 +80,7 @@ def looks(draw: st.DrawFn) -> tuple[tuple[int, int], tuple[int, int, int, int], 
 
 @settings(max_examples=300, deadline=None)
 @given(looks(), st.integers(0, 9))
-def test_a_view_is_what_whole_numbers_make_of_its_box(
+def test_view_matches_integer_reference(
     look: tuple[tuple[int, int], tuple[int, int, int, int], tuple[int, int], bool], seed: int
 ) -> None:
     shape, box, size, mirrored = look
@@ -98,7 +98,9 @@ def test_a_view_is_what_whole_numbers_make_of_its_box(
         ((0, 1, 350, 399), (300, 7)),
     ],
 )
-def test_a_view_is_a_level_at_most_from_tensorflows(box: tuple[int, int, int, int], size: tuple[int, int]) -> None:
+def test_view_differs_by_at_most_one_level_from_tensorflow(
+    box: tuple[int, int, int, int], size: tuple[int, int]
+) -> None:
     import tensorflow as tf
 
     # Smooth, as photographs are. In noise, a 256th of the neighbors' difference is a whole level.
@@ -150,14 +152,14 @@ def test_an_invalid_box_is_rejected(image: Pixels, box: list[int], mirrored: Any
 
 
 @pytest.mark.parametrize("size", [(0, 8), (8, -1), (8, 16385)])
-def test_a_view_of_no_size_or_a_huge_one_is_refused(size: tuple[int, int]) -> None:
+def test_empty_or_huge_view_is_rejected(size: tuple[int, int]) -> None:
     import tensorflow as tf
 
     with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
         view(noise(9, 9), (0, 0, 9, 9), size)
 
 
-def test_a_library_that_does_not_load_ends_a_pipeline_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_that_cannot_be_loaded_is_reported_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This is not a damaged image, which would be left out on request."""
     from payload.data.pipeline import image_view as module
     from tests.payload.data.pipeline.test_record_batches import RANDOM, opened, training
@@ -178,7 +180,7 @@ def test_a_library_that_does_not_load_ends_a_pipeline_by_name(tmp_path: Path, mo
 
 @pytest.mark.full
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="only on x86_64 are there two ways")
-def test_a_processor_without_avx2_makes_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processor_without_avx2_gives_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other code path is compiled alone, as for another processor, and run in a separate process."""
     source = tmp_path / "portable.cc"
     text = custom_op.SOURCE.read_text()

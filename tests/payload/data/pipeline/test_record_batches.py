@@ -54,7 +54,7 @@ def seen(batches: list[Any]) -> dict[int, npt.NDArray[Any]]:
     }
 
 
-def test_a_view_of_an_images_own_size_is_the_decoded_image(tmp_path: Path) -> None:
+def test_view_in_original_size_is_the_decoded_image(tmp_path: Path) -> None:
     import tensorflow as tf
 
     picture = encoded(drawing(2, height=40, width=40, seed=1))
@@ -81,7 +81,7 @@ def test_steps_and_images_are_the_same_on_any_number_of_ranks(directory: Path, r
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-def test_windows_begin_at_a_coding_unit_and_hold_their_boxes() -> None:
+def test_windows_start_at_a_coding_unit_and_contain_their_boxes() -> None:
     from payload.data.pipeline.record_batches import windows
 
     boxes = np.array([[0, 0, 5, 7], [3, 16, 9, 4], [2, 15, 6, 1], [8, 37, 10, 20]], np.int32)
@@ -90,7 +90,7 @@ def test_windows_begin_at_a_coding_unit_and_hold_their_boxes() -> None:
     assert within.tolist() == [[0, 0, 5, 7], [0, 0, 9, 4], [0, 15, 6, 1], [0, 5, 10, 20]]
 
 
-def test_a_box_has_the_pixels_that_decoding_it_alone_gives(tmp_path: Path) -> None:
+def test_box_has_same_pixels_as_decoded_alone(tmp_path: Path) -> None:
     """This holds for every start position within a JPEG unit and for all kinds of chroma subsampling."""
     import io
 
@@ -118,7 +118,7 @@ def test_a_rank_reads_from_few_files(directory: Path) -> None:
     assert all(len(names) <= 2 for names in files)
 
 
-def test_an_epoch_begun_at_a_step_goes_on_as_it_would_have(directory: Path) -> None:
+def test_epoch_resumed_at_a_step_continues_identically(directory: Path) -> None:
     part = opened(directory)
     (whole,), (rest,) = training(part, RANDOM), training(part, RANDOM, first_step=1)
     assert len(rest) == 2
@@ -127,7 +127,7 @@ def test_an_epoch_begun_at_a_step_goes_on_as_it_would_have(directory: Path) -> N
         assert np.array_equal(one.labels, other.labels)
 
 
-def test_mirrored_images_are_the_others_read_backwards(directory: Path) -> None:
+def test_mirrored_images_are_originals_read_backwards(directory: Path) -> None:
     part = opened(directory)
     plain = seen(training(part, View(size=(24, 24)))[0])
     flipped = seen(training(part, View(size=(24, 24), flip=True))[0])
@@ -171,7 +171,7 @@ def cut_image(path: Path) -> None:
         (cut_image, "before", "record at byte 0: its image cannot be decoded", 1),
     ],
 )
-def test_a_record_that_is_damaged_is_named_or_on_request_skipped_and_counted(
+def test_damaged_record_is_reported_or_skipped_on_request(
     tmp_path: Path, damage: Callable[[Path], None], when: str, fault: str, lost: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     write_records(tmp_path, training=24, test=1, files=3)

@@ -18,7 +18,7 @@ def test_parts_differ_by_one_example_at_most(size: int, ranks: int) -> None:
     assert max(lengths) - min(lengths) <= 1
 
 
-def test_the_order_depends_on_seed_and_epoch_alone() -> None:
+def test_order_depends_only_on_seed_and_epoch() -> None:
     order = epoch_order(100, seed=3, epoch=5)
     assert np.array_equal(order, epoch_order(100, seed=3, epoch=5))
     assert not np.array_equal(order, epoch_order(100, seed=3, epoch=6))
@@ -64,7 +64,7 @@ def test_shares_reject_invalid_steps_and_ranks() -> None:
         Shares(order=only.order, global_batch=0, rank=0, ranks=1)
 
 
-def test_a_batch_is_dealt_by_its_order_unless_by_place() -> None:
+def test_batch_is_distributed_by_order_unless_by_position() -> None:
     order = np.array([3, 0, 2, 1], np.int64)
     plain = Shares(order=order, global_batch=4, rank=0, ranks=2)
     assert (plain.by_place, used(plain[0])) == (False, [3, 0])

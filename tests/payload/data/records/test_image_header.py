@@ -17,13 +17,13 @@ def header_of(content: bytes) -> ImageHeader:
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.sampled_from(["L", "RGB", "CMYK"]), st.booleans())
-def test_a_jpeg_tells_its_size(height: int, width: int, mode: str, progressive: bool) -> None:
+def test_size_of_jpeg_is_read(height: int, width: int, mode: str, progressive: bool) -> None:
     content = io.BytesIO()
     Image.new(mode, (width, height)).save(content, "JPEG", progressive=progressive, exif=bytes(9000))
     assert header_of(content.getvalue()) == ImageHeader(kind=JPEG, height=height, width=width)
 
 
-def test_a_png_tells_its_size() -> None:
+def test_size_of_png_is_read() -> None:
     content = io.BytesIO()
     Image.fromarray(np.zeros((5, 7), np.uint8)).save(content, "PNG")
     assert header_of(content.getvalue()) == ImageHeader(kind=PNG, height=5, width=7)
@@ -48,7 +48,7 @@ def test_an_invalid_image_is_reported(content: bytes, fault: str) -> None:
 
 
 @given(st.binary(max_size=100))
-def test_noise_after_a_jpegs_first_bytes_ends(noise: bytes) -> None:
+def test_random_bytes_after_jpeg_start_are_rejected_or_give_a_size(noise: bytes) -> None:
     try:
         header = header_of(b"\xff\xd8" + noise)
     except ValueError:
@@ -62,7 +62,7 @@ def frame(marker: int = 0xC0, height: int = 3, width: int = 5) -> bytes:
 
 
 @pytest.mark.parametrize("marker", range(0xC0, 0xD0))
-def test_every_kind_of_frame_tells_the_size_and_tables_among_them_do_not(marker: int) -> None:
+def test_size_is_read_from_every_kind_of_frame_but_not_tables(marker: int) -> None:
     is_table = marker in (0xC4, 0xC8, 0xCC)  # DHT, JPG and DAC
     content = b"\xff\xd8" + frame(marker, 7, 7).replace(b"\x00\x11", b"\x00\x07") + frame()
     assert header_of(content) == ImageHeader(kind=JPEG, height=3 if is_table else 7, width=5 if is_table else 7)
@@ -77,7 +77,7 @@ def test_every_kind_of_frame_tells_the_size_and_tables_among_them_do_not(marker:
         b"\xff\xe1" + (65_535).to_bytes(2, "big") + bytes(65_533),  # the longest
     ],
 )
-def test_what_may_stand_before_the_frame_is_passed_over(before: bytes) -> None:
+def test_segments_before_the_frame_are_skipped(before: bytes) -> None:
     assert header_of(b"\xff\xd8" + before + frame()) == ImageHeader(kind=JPEG, height=3, width=5)
 
 
@@ -90,7 +90,7 @@ def test_the_largest_sizes_are_read_as_they_are() -> None:
         header_of(png[:-1])
 
 
-def test_a_jpeg_of_ten_thousand_segments_without_a_frame_is_given_up() -> None:
+def test_jpeg_with_too_many_segments_is_rejected() -> None:
     assert header_of(b"\xff\xd8" + b"\xff\x01" * 9_999 + frame()).width == 5
     with pytest.raises(ValueError, match="it has no size"):
         header_of(b"\xff\xd8" + b"\xff\x01" * 10_000 + frame())

@@ -23,7 +23,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_files_of_a_part_are_listed_in_order_with_those_that_are_missing(tmp_path: Path) -> None:
+def test_files_of_a_part_are_listed_in_order_with_missing_ones(tmp_path: Path) -> None:
     for number in (3, 0, 1):
         (tmp_path / f"train-{number:05d}-of-00005.tfrecord").touch()
     (tmp_path / "validation-00000-of-00001").touch()
@@ -46,7 +46,7 @@ def test_the_index_lists_each_record(directory: Path) -> None:
         assert content[start + row["size"] - 2 : start + row["size"]] == b"\xff\xd9"
 
 
-def test_the_index_is_made_once_and_again_for_other_files(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_is_created_once_for_the_same_files(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Path] = []
     scan = record_index.scan
 
@@ -66,7 +66,7 @@ def test_the_index_is_made_once_and_again_for_other_files(directory: Path, monke
     assert len(made) == 6
 
 
-def test_where_the_files_may_not_be_written_the_index_goes_to_the_cache(
+def test_index_is_in_cache_if_directory_is_read_only(
     directory: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path_factory.mktemp("home")
@@ -101,7 +101,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize(("damage", "fault", "left"), DAMAGES)
-def test_a_damaged_file_is_named_or_on_request_left_out(
+def test_damaged_file_is_reported_or_skipped_on_request(
     directory: Path, damage: Callable[[Path], None], fault: str, left: int
 ) -> None:
     damage(directory / SECOND)
@@ -122,7 +122,7 @@ def test_a_directory_without_record_files_is_reported(tmp_path: Path) -> None:
         open_index(tmp_path, PARTS, skip=True)
 
 
-def test_an_index_survives_its_file(directory: Path) -> None:
+def test_index_is_read_back(directory: Path) -> None:
     index = make_index(directory, [FIRST], skip=False)
     again = RecordIndex.from_bytes(directory, index.to_bytes())
     assert (again.files, again.sizes, again.damage) == (index.files, index.sizes, index.damage)

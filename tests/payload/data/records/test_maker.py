@@ -40,7 +40,7 @@ def contents(destination: Path) -> dict[str, str]:
     }
 
 
-def test_record_files_of_each_size_are_made_with_index_and_manifest(
+def test_record_files_of_each_size_are_created_with_index_and_manifest(
     raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words(raw, tmp_path / "made")) == 0
@@ -60,7 +60,7 @@ def test_record_files_of_each_size_are_made_with_index_and_manifest(
     assert train.records_for(View(size=(14, 14))).directory.name == "16"
 
 
-def test_a_maker_that_was_killed_goes_on_without_redoing_what_is_done(
+def test_killed_maker_continues_without_repeating_finished_files(
     raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made, fresh = tmp_path / "made", tmp_path / "fresh"
@@ -89,13 +89,13 @@ def test_a_maker_that_was_killed_goes_on_without_redoing_what_is_done(
     assert not list(made.rglob("*.partial"))
 
 
-def test_several_workers_make_the_same_files(raw: Path, tmp_path: Path) -> None:
+def test_several_workers_create_the_same_files(raw: Path, tmp_path: Path) -> None:
     assert main(words(raw, tmp_path / "one")) == 0
     assert main(words(raw, tmp_path / "two", "--workers", "2")) == 0
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
-def test_a_damaged_image_ends_it_by_name_and_the_rest_is_kept(
+def test_damaged_image_stops_maker_and_finished_files_are_kept(
     raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     victim = sorted((raw / "validation" / SHAPES[0]).iterdir())[0]
@@ -111,7 +111,7 @@ def test_a_damaged_image_ends_it_by_name_and_the_rest_is_kept(
     assert f"skipped: validation/{SHAPES[0]}/{victim.name}" in out
 
 
-def test_a_destination_of_other_data_is_not_mixed(
+def test_destination_with_other_data_is_rejected(
     raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(make_records, "made_shards", lambda jobs, workers: iter(()))
@@ -130,7 +130,7 @@ def test_a_destination_of_other_data_is_not_mixed(
         (["--quality", "100"], "--quality 100: must be 1 to 95"),
     ],
 )
-def test_wrong_values_are_refused_by_their_flag(
+def test_invalid_values_are_rejected_with_flag(
     raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], fault: str
 ) -> None:
     assert main([str(raw), str(tmp_path / "made"), *flags]) == 2

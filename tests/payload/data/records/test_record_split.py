@@ -27,7 +27,7 @@ def test_labels_may_begin_at_0_or_1(tmp_path: Path, first_label: int) -> None:
         assert part.classes == len(SHAPES)
 
 
-def test_test_labels_begin_where_those_of_training_do(tmp_path: Path) -> None:
+def test_test_labels_start_like_training_labels(tmp_path: Path) -> None:
     write_records(tmp_path, training=8, test=1, first_label=0)
     write_records(tmp_path / "other", training=8, test=8, first_label=1)
     for file in tmp_path.glob("validation*"):
@@ -38,14 +38,14 @@ def test_test_labels_begin_where_those_of_training_do(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
-def test_more_classes_than_labels_may_be_given_but_not_fewer(tmp_path: Path) -> None:
+def test_classes_may_exceed_labels_but_not_be_fewer(tmp_path: Path) -> None:
     write_records(tmp_path, training=10, test=4)
     assert opened(tmp_path, classes=1000)[1].classes == 1000
     with pytest.raises(DataError, match="the training images of drawings have 4 classes, but must have at most 3"):
         opened(tmp_path, classes=3)
 
 
-def test_test_files_are_needed_only_where_they_are_used(tmp_path: Path) -> None:
+def test_test_files_are_needed_only_if_used(tmp_path: Path) -> None:
     write_records(tmp_path, training=10, test=4)
     for file in tmp_path.glob("validation*"):
         file.unlink()
@@ -57,7 +57,7 @@ def test_test_files_are_needed_only_where_they_are_used(tmp_path: Path) -> None:
         opened(tmp_path / "absent")
 
 
-def test_an_order_holds_each_record_once_and_windows_of_files_stay_together(tmp_path: Path) -> None:
+def test_order_has_each_record_once_and_keeps_file_windows_together(tmp_path: Path) -> None:
     files = 2 * WINDOW_FILES + 3
     write_records(tmp_path, training=4 * files, test=1, files=files, side=8)
     part, _ = opened(tmp_path)
@@ -72,7 +72,7 @@ def test_an_order_holds_each_record_once_and_windows_of_files_stay_together(tmp_
     assert sorted(windows[0]) != list(range(WINDOW_FILES)), "files are shuffled too"
 
 
-def test_picked_records_keep_their_labels_in_the_order_of_the_files(tmp_path: Path) -> None:
+def test_selected_records_keep_labels_in_file_order(tmp_path: Path) -> None:
     write_records(tmp_path, training=10, test=1)
     part, _ = opened(tmp_path)
     picked = part.pick(np.array([9, 2]))
@@ -81,7 +81,7 @@ def test_picked_records_keep_their_labels_in_the_order_of_the_files(tmp_path: Pa
     assert picked.digest() != part.digest()
 
 
-def test_the_digest_tells_another_label(tmp_path: Path) -> None:
+def test_digest_changes_with_a_label(tmp_path: Path) -> None:
     write_records(tmp_path / "one", training=8, test=1)
     write_records(tmp_path / "same", training=8, test=1)
     write_records(tmp_path / "other", training=8, test=1, first_label=0)
@@ -99,7 +99,7 @@ def test_the_smallest_images_that_suffice_are_read(tmp_path: Path) -> None:
     assert part.examples == 2
 
 
-def test_resolutions_must_hold_the_same_examples(tmp_path: Path) -> None:
+def test_resolutions_must_have_same_examples(tmp_path: Path) -> None:
     write_records(tmp_path / "160", training=8, test=1, side=16)
     write_records(tmp_path / "352", training=9, test=1, side=32)
     with pytest.raises(DataError, match=r"160 and .*352 have different records"):

@@ -89,7 +89,7 @@ def test_files_are_on_disk_before_they_get_their_names(job: ShardJob, monkeypatc
     assert sum(name.endswith(".partial") for name in done) >= len(job.sizes)
 
 
-def test_a_shard_of_which_a_file_is_missing_or_cut_is_not_done(job: ShardJob) -> None:
+def test_shard_with_missing_or_truncated_file_is_incomplete(job: ShardJob) -> None:
     assert ShardReport.read(job) is None
     make_shard(job)
     content = job.file(16).read_bytes()
@@ -107,7 +107,7 @@ def damage(job: ShardJob) -> Path:
     return victim
 
 
-def test_a_damaged_image_is_named_and_nothing_is_left_behind(job: ShardJob) -> None:
+def test_damaged_image_is_reported_and_nothing_left(job: ShardJob) -> None:
     victim = damage(job)
     with pytest.raises(DataError, match=r"damaged: .*--corrupt skip") as caught:
         make_shard(job)
@@ -115,7 +115,7 @@ def test_a_damaged_image_is_named_and_nothing_is_left_behind(job: ShardJob) -> N
     assert not [path for path in job.destination.rglob("*") if path.is_file()]
 
 
-def test_a_damaged_image_is_left_out_on_request(job: ShardJob) -> None:
+def test_damaged_image_is_skipped_on_request(job: ShardJob) -> None:
     damage(job)
     report = make_shard(dataclasses.replace(job, skip=True))
     assert report.records == 7
@@ -123,7 +123,7 @@ def test_a_damaged_image_is_left_out_on_request(job: ShardJob) -> None:
     assert len(scan(job.file(0))[0]) == len(scan(job.file(16))[0]) == 7
 
 
-def test_a_missing_image_is_named(job: ShardJob) -> None:
+def test_missing_image_is_reported(job: ShardJob) -> None:
     (job.root / job.images[0].path).unlink()
     with pytest.raises(DataError, match=f"{job.images[0].path}: cannot be read"):
         make_shard(dataclasses.replace(job, skip=True))
@@ -141,21 +141,19 @@ def opened(content: bytes) -> Any:
 
 
 @given(st.integers(20, 90), st.integers(20, 90), st.integers(1, 100))
-def test_the_shorter_side_becomes_the_one_asked_for_unless_that_would_enlarge(
-    height: int, width: int, size: int
-) -> None:
+def test_shorter_side_is_reduced_to_requested_size(height: int, width: int, size: int) -> None:
     (content,) = resized_versions(encoded(drawing(0, height=height, width=width, seed=1)), [size], quality=90)
     made = opened(content)
     assert min(made.size) == min(size, height, width)
     assert made.width / made.height == pytest.approx(width / height, rel=1.0 / min(made.size))
 
 
-def test_what_needs_no_change_keeps_its_bytes() -> None:
+def test_unchanged_image_keeps_its_bytes() -> None:
     content = encoded(drawing(0, height=40, width=50, seed=1))
     assert resized_versions(content, [0, 40, 60], quality=90) == [content] * 3
 
 
-def test_other_kinds_become_jpeg_in_colour() -> None:
+def test_other_formats_become_color_jpeg() -> None:
     image = Image.fromarray(drawing(0, height=40, width=50, seed=1))
     for mode, kind in (("RGB", "PNG"), ("P", "PNG"), ("RGBA", "PNG"), ("CMYK", "JPEG")):
         content = io.BytesIO()

@@ -35,14 +35,14 @@ def test_classes_are_the_sorted_folders(root: Path) -> None:
         assert (root / image.path).is_file()
 
 
-def test_training_images_are_mixed_the_same_way_every_time(root: Path) -> None:
+def test_training_images_are_shuffled_reproducibly(root: Path) -> None:
     source = Source.scan(root)
     assert source == Source.scan(root)
     assert [image.path for image in source.training] != sorted(image.path for image in source.training)
 
 
 @pytest.mark.parametrize("style", ["class alone", "file and class", "with commas and a head"])
-def test_a_list_may_name_the_classes_of_validation_images(root: Path, style: str) -> None:
+def test_list_can_name_classes_of_validation_images(root: Path, style: str) -> None:
     expected = [(image.path.rpartition("/")[2], image.label) for image in Source.scan(root).validation]
     classes = flattened(root)
     names = sorted(path.name for path in (root / "validation").iterdir())
@@ -68,7 +68,7 @@ def test_a_list_may_name_the_classes_of_validation_images(root: Path, style: str
         (["ImageId,PredictionString", "", "absent.JPEG circle"] + ["circle"] * 5, r"line 3: no image absent\.JPEG"),
     ],
 )
-def test_a_list_that_does_not_fit_is_refused_by_its_line(root: Path, lines: list[str], fault: str) -> None:
+def test_invalid_list_is_rejected_with_its_line(root: Path, lines: list[str], fault: str) -> None:
     flattened(root)
     listing = root / "list.txt"
     listing.write_text("\n".join(lines))
@@ -88,7 +88,7 @@ def test_missing_files_are_reported(root: Path, tmp_path: Path) -> None:
         Source.scan(tmp_path)
 
 
-def test_validation_images_of_unknown_class_ask_for_the_list(root: Path) -> None:
+def test_validation_images_of_unknown_class_require_the_list(root: Path) -> None:
     flattened(root)
     with pytest.raises(DataError, match="list the classes with --validation-list"):
         Source.scan(root)

@@ -23,7 +23,7 @@ def test_image_and_label_are_found_among_other_features(
     assert found.label == label
 
 
-def test_the_image_is_not_fetched_for_its_place() -> None:
+def test_image_is_located_without_reading_it() -> None:
     content = example({IMAGE: bytes(1_000_000), LABEL: 3})
     fetched = []
 
@@ -53,7 +53,7 @@ def test_an_invalid_example_is_reported(content: bytes, fault: str) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_noise_ends_in_an_error_of_its_own_kind(content: bytes) -> None:
+def test_random_bytes_raise_the_documented_error(content: bytes) -> None:
     with pytest.raises(ValueError):
         locate(lazy(content))
 
@@ -74,7 +74,7 @@ def test_tensorflow_reads_what_was_written_and_the_other_way_round() -> None:
 
 
 @given(st.binary(min_size=1, max_size=20_000), st.data())
-def test_any_part_is_what_the_whole_has_there(content: bytes, data: st.DataObject) -> None:
+def test_any_part_matches_the_whole(content: bytes, data: st.DataObject) -> None:
     lazy = LazyBytes(lambda start, size: content[start : start + size], len(content))
     for _ in range(4):
         start = data.draw(st.integers(0, len(content)))
@@ -84,6 +84,6 @@ def test_any_part_is_what_the_whole_has_there(content: bytes, data: st.DataObjec
         lazy.part(0, len(content) + 1)
 
 
-def test_a_fetch_that_gives_less_is_an_error() -> None:
+def test_short_read_is_an_error() -> None:
     with pytest.raises(ValueError, match="expected 10 bytes at byte 0, but read 3"):
         LazyBytes(lambda start, size: b"abc", 10).part(0, 10)

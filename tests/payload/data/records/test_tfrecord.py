@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from payload.data.records.tfrecord import FOOTER, HEADER, RecordError, framed, masked_crc, read_length, read_record
 
 
-def test_the_checksum_is_that_of_tfrecord() -> None:
+def test_checksum_matches_tfrecord() -> None:
     # The header of a record of 16 bytes, as TensorFlow writes it.
     assert masked_crc((16).to_bytes(8, "little")).to_bytes(4, "little").hex() == "95fbfe18"
 
 
 @given(data=st.binary(max_size=300), before=st.binary(max_size=20))
-def test_what_was_framed_is_read(tmp_path_factory: pytest.TempPathFactory, data: bytes, before: bytes) -> None:
+def test_framed_records_are_read_back(tmp_path_factory: pytest.TempPathFactory, data: bytes, before: bytes) -> None:
     path = tmp_path_factory.mktemp("record") / "file"
     content = before + framed(data)
     path.write_bytes(content)
@@ -31,7 +31,7 @@ def test_what_was_framed_is_read(tmp_path_factory: pytest.TempPathFactory, data:
 
 
 @given(place=st.integers(0, HEADER + 99 + FOOTER), bit=st.integers(0, 7))
-def test_no_flipped_bit_passes(tmp_path_factory: pytest.TempPathFactory, place: int, bit: int) -> None:
+def test_every_flipped_bit_is_detected(tmp_path_factory: pytest.TempPathFactory, place: int, bit: int) -> None:
     path = tmp_path_factory.mktemp("record") / "file"
     content = bytearray(framed(bytes(100)))
     content[place] ^= 1 << bit
@@ -45,7 +45,7 @@ def test_no_flipped_bit_passes(tmp_path_factory: pytest.TempPathFactory, place: 
     assert (caught.value.path, caught.value.offset) == (path, 0)
 
 
-def test_a_record_that_the_file_cuts_off_or_another_one_is_an_error(tmp_path: Path) -> None:
+def test_truncated_or_wrong_record_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(framed(bytes(100))[:-1])
     descriptor = os.open(path, os.O_RDONLY)

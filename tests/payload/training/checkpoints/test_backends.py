@@ -41,7 +41,7 @@ def put(storage: DirectoryStorage, name: str, content: bytes = b"arrays") -> Non
     storage.put(name, len(content), fill)
 
 
-def test_what_was_put_is_there_under_its_name_the_newest_first(tmp_path: Path) -> None:
+def test_stored_checkpoints_are_listed_newest_first(tmp_path: Path) -> None:
     directory = storage(tmp_path)
     assert directory.names() == []
     for name in ("step-00000005", "step-00000100", "step-00000020"):
@@ -53,7 +53,7 @@ def test_what_was_put_is_there_under_its_name_the_newest_first(tmp_path: Path) -
     assert directory.address("step-00000005") == str(tmp_path / "checkpoints" / "step-00000005")
 
 
-def test_other_names_are_no_checkpoints(tmp_path: Path) -> None:
+def test_other_names_are_not_checkpoints(tmp_path: Path) -> None:
     directory = storage(tmp_path)
     put(directory, "step-00000005")
     for name in ("step-5", "step-latest", ".partial-step-00000009", "notes"):
@@ -61,7 +61,7 @@ def test_other_names_are_no_checkpoints(tmp_path: Path) -> None:
     assert directory.names() == ["step-00000005"]
 
 
-def test_the_same_name_takes_the_new_content(tmp_path: Path) -> None:
+def test_same_name_gets_the_new_content(tmp_path: Path) -> None:
     directory = storage(tmp_path)
     put(directory, "step-00000004", b"old")
     put(directory, "step-00000004", b"new")
@@ -69,7 +69,7 @@ def test_the_same_name_takes_the_new_content(tmp_path: Path) -> None:
     assert [path.name for path in directory.path.iterdir()] == ["step-00000004"]
 
 
-def test_a_write_that_fails_leaves_what_was_there_and_its_room(tmp_path: Path) -> None:
+def test_failed_write_keeps_earlier_content_and_frees_space(tmp_path: Path) -> None:
     directory = storage(tmp_path)
     put(directory, "step-00000004", b"old")
 
@@ -94,7 +94,7 @@ def test_removed_checkpoints_are_gone_and_missing_ones_cause_no_error(tmp_path: 
     assert list(directory.path.iterdir()) == []
 
 
-def test_tidying_removes_what_killed_writers_left_and_nothing_else(tmp_path: Path) -> None:
+def test_cleanup_removes_only_remains_of_killed_writers(tmp_path: Path) -> None:
     directory = storage(tmp_path)
     put(directory, "step-00000004")
     for name in (".partial-step-00000005", ".removed-step-00000003", "notes"):
@@ -119,7 +119,7 @@ def test_two_writers_of_the_same_name_at_once_do_not_mix_their_files(tmp_path: P
     assert [path.name for path in one.path.iterdir()] == ["step-00000004"]
 
 
-def test_the_writer_that_was_recorded_last_is_read(tmp_path: Path) -> None:
+def test_last_recorded_writer_is_read(tmp_path: Path) -> None:
     directory = storage(tmp_path)
     assert directory.writer() is None
     directory.set_writer(b"one")
@@ -216,7 +216,7 @@ def test_checkpoints_are_kept_and_removed_as_in_a_directory() -> None:
     assert sorted(objects.objects) == [f"step-0000000{step}/{file}" for step in (2, 3) for file in files]
 
 
-def test_the_manifest_comes_last_and_goes_first() -> None:
+def test_manifest_is_written_last_and_deleted_first() -> None:
     objects = Memory()
     checkpoints = store(objects, keep=1)
     save(checkpoints, 1, 1)
@@ -230,9 +230,7 @@ def test_the_manifest_comes_last_and_goes_first() -> None:
 
 
 @given(step=st.sampled_from([2, 3]), data=st.data())
-def test_a_writer_killed_at_any_request_leaves_a_whole_checkpoint_and_no_hindrance(
-    step: int, data: st.DataObject
-) -> None:
+def test_writer_killed_at_any_request_leaves_a_valid_checkpoint(step: int, data: st.DataObject) -> None:
     objects = Memory()
     checkpoints = store(objects)
     save(checkpoints, 1, 1)
@@ -271,7 +269,7 @@ def test_an_upload_is_retried_and_an_unreachable_bucket_is_reported() -> None:
     assert len(waits) == ATTEMPTS - 1
 
 
-def test_what_has_no_manifest_is_tidied_away() -> None:
+def test_files_without_manifest_are_removed() -> None:
     objects = Memory()
     save(store(objects), 1, 1)
     objects.objects |= {"step-00000002/arrays.safetensors": b"", "notes/x": b"", "step-00000003": b""}
@@ -294,7 +292,7 @@ def test_an_unreachable_bucket_is_not_a_damaged_checkpoint() -> None:
         checkpoints.newest_valid()
 
 
-def test_an_object_that_is_gone_is_a_damaged_checkpoint() -> None:
+def test_missing_object_is_a_damaged_checkpoint() -> None:
     objects = Memory()
     checkpoints = store(objects)
     save(checkpoints, 1, 1)
@@ -307,7 +305,7 @@ def test_an_object_that_is_gone_is_a_damaged_checkpoint() -> None:
     )
 
 
-def test_the_writer_that_was_recorded_last_is_read_and_is_no_checkpoint() -> None:
+def test_last_recorded_writer_is_read_and_not_a_checkpoint() -> None:
     bucket = S3Storage(Memory(), sleep=lambda _: None)
     assert bucket.writer() is None
     for writer in (b"one", b"other"):
@@ -316,7 +314,7 @@ def test_the_writer_that_was_recorded_last_is_read_and_is_no_checkpoint() -> Non
     assert (bucket.writer(), bucket.names()) == (b"other", [])
 
 
-def test_a_writer_that_another_superseded_does_not_touch_the_others_checkpoints() -> None:
+def test_superseded_writer_does_not_change_checkpoints() -> None:
     objects = Memory()
     before, after = store(objects), store(objects)
     before.claim()
@@ -339,13 +337,13 @@ RUN = Path("/runs/one")
         ("s3://my-runs/one/checkpoints/", "s3://my-runs/one/checkpoints"),
     ],
 )
-def test_a_place_is_a_directory_or_a_prefix_of_a_bucket(place: str, address: str) -> None:
+def test_location_is_a_directory_or_a_bucket_prefix(place: str, address: str) -> None:
     found = storage_for(place, RUN)
     assert found.address() == address
     assert isinstance(found, S3Storage if place.startswith("s3") else DirectoryStorage)
 
 
-def test_a_whole_bucket_or_none_is_refused() -> None:
+def test_bucket_without_prefix_or_name_is_rejected() -> None:
     with pytest.raises(SettingError, match="--checkpoint-dir s3://my-runs: must have a prefix for this run"):
         storage_for("s3://my-runs", RUN)
     with pytest.raises(SettingError, match="--checkpoint-dir: 's3://My/x': must be s3://BUCKET/PREFIX"):

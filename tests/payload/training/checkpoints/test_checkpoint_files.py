@@ -73,7 +73,7 @@ def test_the_newest_are_kept(tmp_path: Path) -> None:
     assert checkpoints.names() == ["step-00000120", "step-00000100"]
 
 
-def test_the_best_is_kept_also_by_a_run_that_goes_on(tmp_path: Path) -> None:
+def test_best_checkpoint_is_kept_after_resume(tmp_path: Path) -> None:
     for step, accuracy in ((1, 0.5), (2, 0.9), (3, None), (4, 0.7), (5, None)):
         checkpoints = store(tmp_path, keep=1, best=True)
         checkpoints.save(progress(step), ARRAYS, accuracy=accuracy)
@@ -81,7 +81,7 @@ def test_the_best_is_kept_also_by_a_run_that_goes_on(tmp_path: Path) -> None:
     assert store(tmp_path, best=True).best_accuracy() == 0.9
 
 
-def test_a_damaged_one_takes_no_place_of_a_sound_one_and_goes_after_a_newer_one(tmp_path: Path) -> None:
+def test_damaged_checkpoint_does_not_displace_valid_ones(tmp_path: Path) -> None:
     checkpoints = store(tmp_path, keep=2)
     checkpoints.save(progress(4), ARRAYS)
     checkpoints.save(progress(9), ARRAYS)
@@ -96,7 +96,7 @@ def test_a_damaged_one_takes_no_place_of_a_sound_one_and_goes_after_a_newer_one(
     assert again.names() == ["step-00000011"]
 
 
-def test_what_another_process_left_within_epochs_goes_with_the_next(tmp_path: Path) -> None:
+def test_mid_epoch_checkpoints_of_earlier_process_are_removed_later(tmp_path: Path) -> None:
     for step in (5, 6, 7):
         store(tmp_path, keep=9).save(progress(step), ARRAYS)
     checkpoints = store(tmp_path, keep=1)
@@ -117,7 +117,7 @@ def test_what_another_process_left_within_epochs_goes_with_the_next(tmp_path: Pa
         ("manifest.json", b'{"format": 2, "progress": {"who": 1}}', "missing or unknown fields"),
     ],
 )
-def test_damage_is_named(tmp_path: Path, file: str, content: bytes | None, fault: str) -> None:
+def test_damage_is_reported(tmp_path: Path, file: str, content: bytes | None, fault: str) -> None:
     checkpoints = store(tmp_path)
     name, _ = checkpoints.save(progress(1), ARRAYS)
     path = path_of(checkpoints, name) / file
@@ -146,7 +146,7 @@ def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", ["arrays.safetensors", "manifest.json"])
-def test_a_file_that_is_cut_anywhere_is_passed_over_for_the_one_before(tmp_path: Path, cut: str) -> None:
+def test_truncated_file_is_skipped_for_the_previous_one(tmp_path: Path, cut: str) -> None:
     checkpoints = store(tmp_path)
     checkpoints.save(progress(1), ARRAYS)
     name, _ = checkpoints.save(progress(2), ARRAYS)
@@ -178,7 +178,7 @@ def test_a_manifest_of_another_kind_is_refused(tmp_path: Path, change: dict[str,
         read_checkpoint(checkpoints.storage, name)
 
 
-def test_the_same_step_may_be_saved_again(tmp_path: Path) -> None:
+def test_same_step_can_be_saved_again(tmp_path: Path) -> None:
     checkpoints = store(tmp_path)
     checkpoints.save(progress(4), {"model/a": np.zeros(2)})
     checkpoints.save(progress(4), ARRAYS)
@@ -214,7 +214,7 @@ def killed_at(event: int, action: Callable[[], object]) -> bool:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("step", [2, 3], ids=["the same step again", "a new step"])
-def test_a_writer_killed_at_any_point_leaves_a_whole_checkpoint_and_no_hindrance(tmp_path: Path, step: int) -> None:
+def test_writer_killed_at_any_point_leaves_a_valid_checkpoint(tmp_path: Path, step: int) -> None:
     event = 0
     while True:
         checkpoints = store(tmp_path / str(event), keep=2)
@@ -254,7 +254,7 @@ def test_newest_claim_wins_and_earlier_writers_fail(tmp_path: Path) -> None:
     assert read_checkpoint(after.storage, "step-00000002").arrays["a"][0] == 3
 
 
-def test_a_process_that_is_superseded_while_it_writes_leaves_nothing(tmp_path: Path) -> None:
+def test_process_superseded_during_write_leaves_nothing(tmp_path: Path) -> None:
     class Slow(DirectoryStorage):
         def put(self, name: str, size: int, fill: Fill) -> None:
             def late(file: IO[bytes]) -> bytes:
@@ -270,7 +270,7 @@ def test_a_process_that_is_superseded_while_it_writes_leaves_nothing(tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == [WRITER]
 
 
-def test_a_reader_claims_nothing_and_a_claim_that_was_removed_hinders_nobody(tmp_path: Path) -> None:
+def test_reader_claims_nothing_and_removed_claim_blocks_nothing(tmp_path: Path) -> None:
     reader, writer = store(tmp_path), store(tmp_path)
     writer.claim()
     writer.save(progress(1), ARRAYS)
@@ -281,7 +281,7 @@ def test_a_reader_claims_nothing_and_a_claim_that_was_removed_hinders_nobody(tmp
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"pid": "x"}', b'{"pid": 1}', b"\xff"])
-def test_a_claim_that_cannot_be_read_is_another_processs(tmp_path: Path, content: bytes) -> None:
+def test_unreadable_claim_belongs_to_another_process(tmp_path: Path, content: bytes) -> None:
     checkpoints = store(tmp_path)
     checkpoints.claim()
     (path_of(checkpoints, "") / WRITER).write_bytes(content)

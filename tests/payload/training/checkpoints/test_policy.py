@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from payload.training.checkpoints.policy import LEAST, Retention, SavePolicy, Standing, StepCosts
 
 
-def test_epochs_end_with_a_checkpoint_at_their_distance_and_at_the_end() -> None:
+def test_checkpoints_are_every_n_epochs_and_at_the_end() -> None:
     cadence = SavePolicy(epochs=3, last_epoch=8)
     assert [epoch for epoch in range(1, 9) if cadence.after_epoch(epoch, epoch / 10)] == [3, 6, 8]
 
 
-def test_an_epoch_better_than_all_before_ends_with_one_where_the_best_is_kept() -> None:
+def test_best_epoch_gets_a_checkpoint_if_best_is_kept() -> None:
     cadence = SavePolicy(epochs=100, last_epoch=100, keep_best=True, best=0.5)
     accuracies = (0.4, 0.6, 0.6, 0.55, 0.7)
     assert [cadence.after_epoch(epoch, accuracy) for epoch, accuracy in enumerate(accuracies, 1)] == [
@@ -35,7 +35,7 @@ def test_minutes_count_from_the_last_checkpoint() -> None:
     assert cadence.within_epoch()
 
 
-def test_the_time_to_write_is_taken_off_so_that_a_fault_loses_no_more_than_the_minutes() -> None:
+def test_write_time_is_subtracted_from_checkpoint_interval() -> None:
     policy = SavePolicy(epochs=1, last_epoch=1, minutes=2)
     assert policy.interval_s == 120
     policy.wrote(cost_s=0, written_s=30)
@@ -44,7 +44,7 @@ def test_the_time_to_write_is_taken_off_so_that_a_fault_loses_no_more_than_the_m
     assert policy.interval_s == 60, "not one after the other where a write takes longer than the bound"
 
 
-def test_checkpoints_by_the_clock_are_rarer_where_they_would_cost_more_than_the_limit() -> None:
+def test_timed_checkpoints_are_rarer_if_too_expensive() -> None:
     now = 0.0
     policy = SavePolicy(epochs=1, last_epoch=1, minutes=1, cost_limit=0.02, clock=lambda: now)
     policy.wrote(cost_s=1.0, written_s=0)
@@ -95,7 +95,7 @@ def after_epochs(accuracies: dict[str, float]) -> dict[str, Standing]:
 
 
 @given(checkpoints=CHECKPOINTS, newest=st.integers(1, 6), best=st.booleans())
-def test_the_newest_and_the_best_stay_and_no_others(checkpoints: dict[str, Standing], newest: int, best: bool) -> None:
+def test_only_newest_and_best_checkpoints_are_kept(checkpoints: dict[str, Standing], newest: int, best: bool) -> None:
     kept = Retention(newest=newest, best=best).kept(checkpoints)
     order = sorted(checkpoints)
     wanted = {*order[-min(newest, 2) :], *[name for name in order if checkpoints[name].ends_epoch][-newest:]}
@@ -110,7 +110,7 @@ def test_the_newest_and_the_best_stay_and_no_others(checkpoints: dict[str, Stand
 
 
 @given(standings=st.lists(STANDINGS, max_size=12), newest=st.integers(1, 4))
-def test_what_is_kept_step_by_step_is_what_is_kept_of_all(standings: list[Standing], newest: int) -> None:
+def test_incremental_retention_equals_retention_of_all(standings: list[Standing], newest: int) -> None:
     retention = Retention(newest=newest, best=True)
     every: dict[str, Standing] = {}
     left: dict[str, Standing] = {}
@@ -128,12 +128,12 @@ def test_checkpoints_within_epochs_do_not_push_out_those_after_epochs() -> None:
     assert Retention(newest=1).kept(steps) == {"step-20", "step-23"}
 
 
-def test_none_is_too_few() -> None:
+def test_zero_checkpoints_are_rejected() -> None:
     with pytest.raises(ValueError, match="newest = 0"):
         Retention(newest=0)
 
 
-def test_a_policy_of_epochs_alone_is_not_moved_by_accuracy() -> None:
+def test_policy_by_epochs_ignores_accuracy() -> None:
     policy = SavePolicy(epochs=10, last_epoch=100)
     assert not policy.after_epoch(1, 0.9)
     assert policy.best == 0.9
@@ -141,7 +141,7 @@ def test_a_policy_of_epochs_alone_is_not_moved_by_accuracy() -> None:
     assert policy.best == 0.9
 
 
-def test_of_equally_good_checkpoints_the_newest_stays() -> None:
+def test_newest_of_equally_good_checkpoints_is_kept() -> None:
     equal = after_epochs({"step-1": 0.5, "step-2": 0.5, "step-3": 0.1})
     assert Retention(newest=1, best=True).kept(equal) == {"step-2", "step-3"}
 
@@ -170,7 +170,7 @@ def test_write_cost_is_the_step_time_above_the_median() -> None:
     assert steps.costs.take() == 0
 
 
-def test_nothing_is_said_where_the_usual_time_is_not_known() -> None:
+def test_write_cost_is_unknown_without_usual_step_time() -> None:
     steps = Steps()
     steps.take(0.1, LEAST)  # the first of them is not timed
     steps.take(3.0, 2, beside=True)
@@ -180,14 +180,14 @@ def test_nothing_is_said_where_the_usual_time_is_not_known() -> None:
     assert steps.costs.take() == pytest.approx(2.9)
 
 
-def test_steps_that_are_shorter_beside_a_write_give_nothing_back() -> None:
+def test_shorter_steps_during_write_are_no_gain() -> None:
     steps = Steps()
     steps.take(0.1, 20)
     steps.take(0.05, 3, beside=True)
     assert steps.costs.take() == 0
 
 
-def test_the_first_step_of_an_epoch_and_what_a_copy_took_are_left_out() -> None:
+def test_first_step_of_epoch_and_copy_time_are_excluded() -> None:
     steps = Steps()
     steps.take(0.1, 20)
     steps.costs.interrupt()
@@ -198,7 +198,7 @@ def test_the_first_step_of_an_epoch_and_what_a_copy_took_are_left_out() -> None:
     assert steps.costs.take() == pytest.approx(0.2)
 
 
-def test_what_is_usual_follows_batches_that_grow() -> None:
+def test_usual_step_time_follows_growing_batches() -> None:
     steps = Steps()
     steps.take(0.1, 200)
     steps.take(1.0, 200)

@@ -85,7 +85,7 @@ def store_in(directory: str) -> CheckpointStore:
     every=st.integers(1, 5),
     kills=st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=5),
 )
-def test_a_run_killed_at_any_steps_ends_as_one_never_killed(every: int, kills: list[tuple[int, bool]]) -> None:
+def test_run_killed_at_any_steps_ends_like_an_uninterrupted_one(every: int, kills: list[tuple[int, bool]]) -> None:
     """`kills`: steps after which the run dies, and whether its newest checkpoint is damaged then."""
     with tempfile.TemporaryDirectory() as straight, tempfile.TemporaryDirectory() as broken:
         expected, whole = train(store_in(straight), every=every, until=99, resume=False)
@@ -103,7 +103,7 @@ def test_a_run_killed_at_any_steps_ends_as_one_never_killed(every: int, kills: l
         assert toy.velocity.tobytes() == whole.velocity.tobytes()
 
 
-def test_a_run_is_not_begun_over_checkpoints(tmp_path: Path) -> None:
+def test_run_does_not_start_over_existing_checkpoints(tmp_path: Path) -> None:
     store = store_for(Settings(), tmp_path)
     assert started(store, Toy(), resume=False) == started(store, Toy(), resume=True) == StartPoint(progress=FRESH)
     store.save(FRESH, Toy().arrays())
@@ -125,7 +125,7 @@ def test_skipped_checkpoints_and_changed_settings_are_reported(tmp_path: Path) -
         started(store, Toy(), resume=True, settings={"seed": 2})
 
 
-def test_a_checkpoint_of_another_network_is_named(tmp_path: Path) -> None:
+def test_checkpoint_of_another_network_is_reported(tmp_path: Path) -> None:
     class Other(Toy):
         def restore(self, arrays: Arrays) -> None:
             raise ReportedError(f"not of this network: {min(arrays)}")
@@ -188,7 +188,7 @@ def test_a_run_does_not_restart_while_a_checkpoint_may_become_readable(
     assert len(store.names()) == 2
 
 
-def test_what_a_killed_writer_left_is_cleared_away_at_the_start(tmp_path: Path) -> None:
+def test_remains_of_killed_writer_are_removed_at_start(tmp_path: Path) -> None:
     store = store_for(Settings(checkpoint_dir=str(tmp_path)), Path("/elsewhere"))
     assert isinstance(store.storage, DirectoryStorage)
     (tmp_path / ".partial-step-00000007").mkdir()
@@ -223,14 +223,14 @@ def test_another_number_of_ranks_keeps_the_images_a_step(
     assert ("continuing with 4 images per step, as before" in said) == (found != settings)
 
 
-def test_every_name_is_a_setting_and_none_is_both() -> None:
+def test_every_name_is_a_setting_in_exactly_one_group() -> None:
     names = {field.name for field in dataclasses.fields(Settings)}
     assert set(FIXED_SETTINGS) <= names
     assert names >= FREE_SETTINGS
     assert not FREE_SETTINGS & set(FIXED_SETTINGS)
 
 
-def test_what_a_checkpoint_keeps_survives_json() -> None:
+def test_stored_settings_survive_json() -> None:
     kept = checkpoint_settings(Settings(decay_epochs=(3, 6), learning_rate=0.1), 64)
     assert json.loads(json.dumps(kept)) == kept
     assert (kept["global_batch"], kept["decay_epochs"]) == (64, [3, 6])
@@ -247,14 +247,14 @@ def test_what_a_checkpoint_keeps_survives_json() -> None:
         ("image_phases", "0:8/64", "0:8/32"),
     ],
 )
-def test_what_must_be_the_same_is_refused_by_its_flag(setting: str, before: object, now: object) -> None:
+def test_changed_fixed_setting_is_rejected_with_flag(setting: str, before: object, now: object) -> None:
     old, new = ({**checkpoint_settings(Settings(), 64), setting: value} for value in (before, now))
     flag = "--" + setting.replace("_", "-")
     with pytest.raises(SettingError, match=rf"^{flag} {now}: the run to resume had {before}; give {flag} {before}, or"):
         changed_settings(old, new)
 
 
-def test_the_global_batch_is_compared_and_not_how_it_comes_about() -> None:
+def test_global_batch_is_compared_and_not_its_factors() -> None:
     four = checkpoint_settings(Settings(batch_per_rank=16), 64)
     two = checkpoint_settings(Settings(batch_per_rank=32), 64)
     assert changed_settings(four, two) == []
@@ -262,7 +262,7 @@ def test_the_global_batch_is_compared_and_not_how_it_comes_about() -> None:
         changed_settings(four, checkpoint_settings(Settings(batch_per_rank=32), 32))
 
 
-def test_what_may_change_is_said_unless_it_changes_nothing() -> None:
+def test_allowed_changes_are_reported_unless_they_have_no_effect() -> None:
     before = checkpoint_settings(Settings(), 64)
     now = checkpoint_settings(
         Settings(epochs=20, learning_rate=0.05, decay_epochs=(2, 4), keep_checkpoints=9, intra_op_threads=2), 64
@@ -274,7 +274,7 @@ def test_what_may_change_is_said_unless_it_changes_nothing() -> None:
     ]
 
 
-def test_settings_of_another_version_are_left_aside() -> None:
+def test_settings_of_another_version_are_ignored() -> None:
     before = checkpoint_settings(Settings(), 64)
     del before["optimizer"]
     assert changed_settings({**before, "gone": 1}, checkpoint_settings(Settings(optimizer="adam"), 64)) == []

@@ -127,7 +127,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_training_goes_on_while_a_checkpoint_is_written(
+def test_training_continues_while_checkpoint_is_written(
     make: Make, store: CheckpointStore, storage: Gated, reports: Reports
 ) -> None:
     variable = np.zeros(4)
@@ -148,7 +148,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(
     assert dataclasses.replace(written, slowed_s=2.0).cost_s == written.waited_s + written.copied_s + 2
 
 
-def test_a_second_one_waits_for_the_first_before_it_copies(make: Make, storage: Gated, reports: Reports) -> None:
+def test_second_checkpoint_waits_for_the_first_before_copying(make: Make, storage: Gated, reports: Reports) -> None:
     copied: list[int] = []
 
     def copy() -> Arrays:
@@ -186,7 +186,7 @@ def test_a_long_wait_is_reported(make: Make, storage: Gated, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("error", [full(), BucketError("write", "s3://my-runs/one", "no answer")])
-def test_a_missed_checkpoint_is_reported_the_next_is_tried_and_only_the_last_must_be_written(
+def test_missed_checkpoint_is_reported_and_only_the_last_is_required(
     make: Make, store: CheckpointStore, storage: Gated, reports: Reports, error: Exception
 ) -> None:
     said = r"cannot write .*(step-0000000\d: No space left on device|no answer)"
@@ -235,7 +235,7 @@ def test_no_failure_is_lost_whatever_its_kind(make: Make, storage: Gated) -> Non
         saver.finish()
 
 
-def test_missing_memory_is_reported_as_a_full_disk_is(make: Make, reports: Reports) -> None:
+def test_lack_of_memory_is_reported_like_a_full_disk(make: Make, reports: Reports) -> None:
     def copy() -> Arrays:
         raise MemoryError
 
@@ -244,9 +244,7 @@ def test_missing_memory_is_reported_as_a_full_disk_is(make: Make, reports: Repor
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
-def test_weights_that_are_not_finite_are_not_kept(
-    make: Make, store: CheckpointStore, storage: Gated, number: float
-) -> None:
+def test_non_finite_weights_are_not_saved(make: Make, store: CheckpointStore, storage: Gated, number: float) -> None:
     storage.gate.set()
     good = {"model/a": np.zeros(3, np.float32), "model/seed/0": np.array([1, 2])}
     copies = [{**good, "optimizer/v": np.array([0, number], np.float32)}, good]
@@ -273,7 +271,7 @@ def test_closing_waits_and_prints_a_failure_that_was_not_raised(
     assert capsys.readouterr().out == ""
 
 
-def test_many_checkpoints_take_no_more_memory_than_one(make: Make, storage: Gated) -> None:
+def test_many_checkpoints_use_no_more_memory_than_one(make: Make, storage: Gated) -> None:
     size = 1 << 24
     variable = np.ones(size, np.uint8)
     saver = make(copy=lambda: {"a": variable.copy()})
@@ -289,7 +287,7 @@ def test_many_checkpoints_take_no_more_memory_than_one(make: Make, storage: Gate
     assert last < first + size / 4
 
 
-def test_epochs_that_are_due_are_saved_with_their_accuracy_and_each_is_reported_once(
+def test_due_epochs_are_saved_with_accuracy_and_reported_once(
     make: Make, store: CheckpointStore, storage: Gated, reports: Reports
 ) -> None:
     storage.gate.set()
@@ -320,7 +318,7 @@ def test_within_an_epoch_the_clock_decides_and_restarts_with_each_checkpoint(
     assert read_header(store.storage, "step-00000007").accuracy == 0.5
 
 
-def test_what_steps_beside_a_write_cost_makes_the_next_one_later(
+def test_slow_steps_during_write_delay_the_next_checkpoint(
     make: Make, store: CheckpointStore, storage: Gated, reports: Reports
 ) -> None:
     now = 0.0
@@ -379,15 +377,13 @@ def test_costs_add_up_and_only_much_rarer_checkpoints_are_reported_again(
     }
 
 
-def test_without_checkpoints_by_the_clock_nothing_is_said_of_their_interval(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_interval_is_not_reported_without_timed_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with contextlib.closing(Metrics(tmp_path, started=0.0)) as metrics:
         CheckpointReporter(metrics, RunTotals(), Settings(checkpoint_minutes=0)).written(WRITTEN, interval_s=0.0)
     assert capsys.readouterr().out == ""
 
 
-def test_a_missed_checkpoint_does_not_tell_to_resume_while_training_continues(
+def test_missed_checkpoint_does_not_suggest_resume_during_training(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     error = BucketError("write", "s3://my-runs/one", "no answer")

@@ -64,7 +64,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     return Written(folder=folder, images=images, expected=expected)
 
 
-def test_the_directory_holds_the_two_forms_and_their_card_and_nothing_of_before(written: Written) -> None:
+def test_directory_has_two_formats_and_card_and_nothing_older(written: Written) -> None:
     found = sorted(path.name for path in (written.folder / "export").iterdir())
     assert found == ["model.json", "model.keras", "saved_model"]
     assert [path.name for path in written.folder.iterdir() if path.name.startswith(".")] == []
@@ -101,7 +101,7 @@ def test_without_a_model_card_a_network_of_any_size_needs_a_size(written: Writte
     assert load(alone, (40, 40)).labels == tuple("01234")
 
 
-def test_the_network_within_gives_logits_of_pixels(written: Written) -> None:
+def test_contained_network_computes_logits_from_pixels(written: Written) -> None:
     import tensorflow as tf
 
     from payload.training.export.classifier import load
@@ -123,7 +123,7 @@ def test_half_precision_is_kept_and_its_probabilities_are_float32(tmp_path: Path
     assert found.probabilities(np.zeros((2, 28, 28, 1), np.uint8)).sum(axis=1) == pytest.approx([1, 1], abs=1e-6)
 
 
-def test_damaged_and_foreign_files_are_errors_that_name_them(written: Written, tmp_path: Path) -> None:
+def test_damaged_and_foreign_files_are_reported_by_name(written: Written, tmp_path: Path) -> None:
     import keras
 
     from payload.training.export.classifier import load
@@ -233,7 +233,7 @@ def test_each_network_has_only_classes_that_are_loaded() -> None:
     assert found == KERAS_CLASSES
 
 
-def test_where_it_cannot_be_written_nothing_is_left_and_the_old_one_stays(written: Written, tmp_path: Path) -> None:
+def test_failed_export_leaves_nothing_and_keeps_the_old_one(written: Written, tmp_path: Path) -> None:
     from agent.files.atomic_write import StorageError
     from payload.models.registry import network
     from payload.training.export.export_network import write_export

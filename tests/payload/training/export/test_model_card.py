@@ -26,7 +26,7 @@ CARD = ModelCard(
 )
 
 
-def test_a_card_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_model_card_is_read_as_written(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text(json.dumps(dataclasses.asdict(CARD)))
     assert read_card(tmp_path) == CARD
     assert read_card(tmp_path / "absent") is None
@@ -35,20 +35,20 @@ def test_a_card_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_card(tmp_path) == dataclasses.replace(CARD, onnx=onnx)
 
 
-def test_a_card_of_before_there_was_onnx_is_read(tmp_path: Path) -> None:
+def test_card_written_before_onnx_support_is_read(tmp_path: Path) -> None:
     old = {name: value for name, value in dataclasses.asdict(CARD).items() if name != "onnx"}
     (tmp_path / "model.json").write_text(json.dumps(old))
     assert read_card(tmp_path) == CARD
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"labels": 3}', "[1]"])
-def test_a_card_that_says_nothing_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+def test_empty_card_is_reported_by_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "model.json").write_text(text)
     with pytest.raises(ModelError, match=r"model\.json: is not the description of a model"):
         read_card(tmp_path)
 
 
-def test_each_way_to_name_a_model_leads_to_it_and_its_folder(tmp_path: Path) -> None:
+def test_each_way_to_name_a_model_finds_it_and_its_folder(tmp_path: Path) -> None:
     export = tmp_path / "run" / "export"
     (export / "saved_model").mkdir(parents=True)
     (export / "saved_model" / "saved_model.pb").touch()
@@ -69,7 +69,7 @@ def test_directory_named_like_a_file_of_keras_is_not_taken_for_one(tmp_path: Pat
         locate(tmp_path)
 
 
-def test_an_onnx_file_is_found_by_its_name_and_where_it_is_the_only_form(tmp_path: Path) -> None:
+def test_onnx_file_is_found_by_name_or_as_only_format(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").touch()
     for given in (tmp_path, tmp_path / "model.onnx"):
         assert locate(given) == (tmp_path / "model.onnx", tmp_path)

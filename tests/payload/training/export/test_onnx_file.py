@@ -82,7 +82,7 @@ QUICK = ("lstm",)
         if each.name != "resnet152"
     ],
 )
-def test_each_network_gives_as_onnx_what_it_gives_in_keras(tmp_path: Path, network: Network) -> None:
+def test_each_network_gives_same_result_in_onnx_and_keras(tmp_path: Path, network: Network) -> None:
     from payload.training.export.classifier import load
     from payload.training.export.onnx_file import trial_images, write_onnx
     from payload.training.export.serving_model import serving_model
@@ -138,7 +138,7 @@ def test_the_export_contains_three_formats_and_a_card_that_lists_them(exported: 
     assert set(found.onnx.versions) == {"tf2onnx", "onnx", "onnxruntime", "keras"}
 
 
-def test_all_forms_take_the_same_images_and_name_the_same_classes(exported: Path) -> None:
+def test_all_formats_accept_same_images_and_have_same_classes(exported: Path) -> None:
     from payload.training.export.classifier import load
 
     images, expected = np.load(exported / "images.npy"), np.load(exported / "expected.npy")
@@ -148,7 +148,7 @@ def test_all_forms_take_the_same_images_and_name_the_same_classes(exported: Path
         assert found.probabilities(images) == pytest.approx(expected, abs=1e-5, rel=1e-3)
 
 
-def test_the_file_alone_names_its_classes_and_axes_to_programs_that_do_not_know_this_project(exported: Path) -> None:
+def test_onnx_file_contains_names_of_classes_and_axes(exported: Path) -> None:
     from payload.training.export.onnx_file import session
 
     running = session(exported / "export" / "model.onnx")
@@ -164,7 +164,7 @@ def test_the_file_alone_names_its_classes_and_axes_to_programs_that_do_not_know_
     assert running.run(["classes"], given)[0].tolist() == np.load(exported / "expected.npy").argmax(axis=1).tolist()
 
 
-def test_the_onnx_file_is_served_where_neither_tensorflow_nor_onnx_is_installed(exported: Path) -> None:
+def test_onnx_file_runs_without_tensorflow_and_onnx_packages(exported: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TENSORFLOW], cwd=exported, capture_output=True, text=True, timeout=120
     )
@@ -175,7 +175,7 @@ def test_the_onnx_file_is_served_where_neither_tensorflow_nor_onnx_is_installed(
     assert "needs keras, which is not installed in this Python; give --model export/model.onnx" in refusal
 
 
-def test_images_of_another_type_or_shape_are_refused_by_name(exported: Path) -> None:
+def test_images_of_wrong_type_or_shape_are_rejected_by_name(exported: Path) -> None:
     from payload.predict import predict
 
     model = exported / "export" / "model.onnx"
@@ -201,7 +201,7 @@ def test_half_precision_is_exported_in_float32_with_the_same_weights(tmp_path: P
     assert load(tmp_path / "model.onnx").probabilities(images) == pytest.approx(expected, abs=1e-5, rel=1e-3)
 
 
-def test_an_operation_without_a_counterpart_is_refused_by_name_and_nothing_is_written(tmp_path: Path) -> None:
+def test_unsupported_operation_is_rejected_and_nothing_written(tmp_path: Path) -> None:
     import keras
 
     from payload.training.export.export_network import write_export
@@ -218,7 +218,7 @@ def test_an_operation_without_a_counterpart_is_refused_by_name_and_nothing_is_wr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_differs_from_keras_is_refused_with_both_figures(tmp_path: Path) -> None:
+def test_file_that_differs_from_keras_is_rejected_with_both_values(tmp_path: Path) -> None:
     from payload.models.registry import network
     from payload.training.export.onnx_conversion import OnnxError
     from payload.training.export.onnx_file import largest_difference, write_onnx
@@ -233,7 +233,7 @@ def test_a_file_that_differs_from_keras_is_refused_with_both_figures(tmp_path: P
         largest_difference(tmp_path / "model.onnx", serving_model(model), (28, 28))
 
 
-def test_missing_packages_are_named_with_the_command_that_installs_what_the_nodes_have(
+def test_missing_packages_are_reported_with_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from payload.training.export import onnx_conversion
@@ -247,7 +247,7 @@ def test_missing_packages_are_named_with_the_command_that_installs_what_the_node
         onnx_conversion.require_converter()
 
 
-def test_a_damaged_or_foreign_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_damaged_or_foreign_file_is_reported_by_name(tmp_path: Path) -> None:
     import onnx
     from onnx import TensorProto, helper
 

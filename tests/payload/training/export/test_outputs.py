@@ -93,7 +93,7 @@ def test_checkpoints_are_in_the_run_directory(run_dir: Path) -> None:
     assert sorted(path.name for path in (run_dir / "checkpoints").iterdir()) == ["step-00000012", "writer.json"]
 
 
-def test_curves_are_those_of_the_metrics_by_epoch_and_by_step(run_dir: Path, tensors: Any) -> None:
+def test_curves_match_the_metrics_by_epoch_and_step(run_dir: Path, tensors: Any) -> None:
     metrics = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     epochs = [record for record in metrics if record["event"] == "epoch"]
     for tag, name in (("loss/test", "test_loss"), ("accuracy/test top 5", "test_top5_accuracy")):
@@ -110,7 +110,7 @@ def test_the_configuration_is_printed_as_text(tensors: Any) -> None:
     assert "| ranks | 2 on localhost |" in run.item().decode()
 
 
-def test_histograms_have_every_weight_and_what_the_optimizer_keeps_of_gradients(tensors: Any) -> None:
+def test_histograms_include_weights_and_gradients_of_optimizer(tensors: Any) -> None:
     ((step, kernel),) = tensors("weights/lenet/conv1/kernel")
     assert (step, kernel[:, 2].sum()) == (2, 5 * 5 * 20)
     ((_, momentum),) = tensors("optimizer/sgd/lenet_conv1_kernel_momentum")
@@ -168,7 +168,7 @@ def test_the_confusion_matrix_counts_the_images_of_all_ranks_once(run_dir: Path)
     assert found["accuracy"] == pytest.approx(result(run_dir)["test_accuracy"], abs=1e-9)
 
 
-def test_the_surest_mistakes_of_all_ranks_are_kept_with_their_pictures(run_dir: Path) -> None:
+def test_most_confident_mistakes_of_all_ranks_are_kept_with_images(run_dir: Path) -> None:
     counts = json.loads((run_dir / "confusion.json").read_text())["counts"]
     wrong = int(np.sum(counts) - np.trace(counts))
     found = json.loads((run_dir / "mistakes.json").read_text())["images"]
@@ -204,9 +204,7 @@ def test_the_run_also_exports_onnx_and_reports_it(run_dir: Path, capsys: pytest.
     assert "has no logits to measure; pass the model.keras next to it" in capsys.readouterr().err
 
 
-def test_evaluate_gives_the_figures_of_the_run(
-    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluate_reproduces_results_of_run(run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from payload import evaluate
 
     began = time.monotonic()
@@ -289,7 +287,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_photographs_are_recognised_from_files_as_they_were_from_records(
+def test_photos_are_classified_identically_from_files_and_records(
     photographs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from payload import predict

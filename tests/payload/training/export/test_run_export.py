@@ -24,7 +24,7 @@ def unconvertible(settings: Settings) -> Any:
     return TrainState(model=model, optimizer=make_optimizer(settings, model))
 
 
-def test_what_cannot_be_had_as_onnx_is_exported_without_it_and_the_reason_kept(tmp_path: Path) -> None:
+def test_unsupported_onnx_export_is_skipped_with_reason(tmp_path: Path) -> None:
     from payload.training.export.export_network import export_at_end
 
     settings = Settings(export_onnx=True)

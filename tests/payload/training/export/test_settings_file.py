@@ -26,7 +26,7 @@ def model_spec(settings: Settings) -> ModelSpec:
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
-def test_a_blueprint_is_read_as_it_was_written(tmp_path: Path, recipe: Recipe) -> None:
+def test_settings_file_is_read_as_written(tmp_path: Path, recipe: Recipe) -> None:
     write_model_spec(tmp_path, model_spec(recipe.settings))
     assert read_model_spec(tmp_path) == model_spec(recipe.settings)
 
@@ -40,7 +40,7 @@ def test_a_blueprint_is_read_as_it_was_written(tmp_path: Path, recipe: Recipe) -
         ({"settings": {"epochs": 0}}, SettingError, "--epochs 0"),
     ],
 )
-def test_a_damaged_one_is_an_error_that_says_what(
+def test_damaged_settings_file_is_reported(
     tmp_path: Path, change: dict[str, Any], error: type[Exception], says: str
 ) -> None:
     write_model_spec(tmp_path, model_spec(Settings()))

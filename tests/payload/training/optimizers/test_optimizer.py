@@ -33,7 +33,7 @@ def ones(net: Any, factor: float = 1.0) -> list[Any]:
     return [tf.fill(variable.shape, factor) for variable in net.trainable_variables]
 
 
-def test_all_variables_have_paths_of_their_own_and_belong_to_nothing_else() -> None:
+def test_optimizer_variables_have_unique_paths() -> None:
     from payload.training.optimizers.optimizer import make_optimizer
 
     net = model()
@@ -71,7 +71,7 @@ def test_decay_is_not_clipped_with_the_gradients() -> None:
     assert np.asarray(net.get_layer("fc").kernel) == pytest.approx(before * 0.5, abs=1e-5)
 
 
-def test_a_loss_scale_without_float16_is_refused_with_what_to_do() -> None:
+def test_loss_scale_without_float16_is_rejected_with_fix() -> None:
     from payload.training.optimizers.optimizer import make_optimizer
 
     with pytest.raises(SettingError, match=r"--loss-scale 1024: only float16 needs it; remove --loss-scale, or use"):
@@ -135,7 +135,7 @@ def reset(steps: Steps, scale: float, good_steps: int = 0) -> None:
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
-def test_a_gradient_that_is_no_number_halves_the_scale_and_updates_nothing(dynamic: Steps, value: float) -> None:
+def test_nan_gradient_halves_scale_and_skips_update(dynamic: Steps, value: float) -> None:
     reset(dynamic, 1024, 17)
     dynamic.take(value)
     assert state_of(dynamic) == (512, 0)
@@ -156,13 +156,13 @@ def test_gradients_are_divided_by_the_scale(dynamic: Steps) -> None:
     assert float(dynamic.seen.numpy()) == 3.0 / 4096
 
 
-def test_at_a_scale_of_one_a_bad_gradient_is_let_through_to_be_seen_in_the_loss(dynamic: Steps) -> None:
+def test_at_scale_one_bad_gradient_is_applied(dynamic: Steps) -> None:
     reset(dynamic, 1)
     dynamic.take(float("nan"))
     assert int(dynamic.updates.numpy()) == 1
 
 
-def test_a_scale_that_was_given_stays() -> None:
+def test_given_scale_is_fixed() -> None:
     from payload.training.optimizers.optimizer import LossScale
 
     steps = Steps(LossScale(1024, dynamic=False))
@@ -198,7 +198,7 @@ def net() -> Any:
     return model()
 
 
-def test_the_average_follows_by_its_decay_and_more_quickly_at_first(net: Any) -> None:
+def test_moving_average_starts_faster_than_its_decay(net: Any) -> None:
     import tensorflow as tf
 
     from payload.training.optimizers.optimizer import WeightAverage
@@ -228,7 +228,7 @@ def test_moments_are_averaged_and_random_states_are_not(net: Any) -> None:
     ]
 
 
-def test_the_model_gets_its_own_weights_back_even_after_an_error(net: Any) -> None:
+def test_model_weights_are_restored_even_after_an_error(net: Any) -> None:
     from payload.training.optimizers.optimizer import WeightAverage
 
     average = WeightAverage(net.variables, decay=0.9)

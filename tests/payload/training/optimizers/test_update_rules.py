@@ -142,13 +142,13 @@ def largest_difference(ours: list[Array], theirs: list[Array]) -> float:
 
 @pytest.mark.parametrize("decay_all", [False, True], ids=["matrices", "all"])
 @pytest.mark.parametrize("name", FORMULAS)
-def test_a_rule_follows_its_paper_and_excludes_vectors_by_default(name: str, decay_all: bool) -> None:
+def test_rule_matches_its_paper_and_excludes_vectors_by_default(name: str, decay_all: bool) -> None:
     settings = dataclasses.replace(SETTINGS, optimizer=name, decay_all=decay_all)
     assert largest_difference(trained(settings, gradients()), by_formula(settings, gradients())) < 3e-6
 
 
 @pytest.mark.parametrize("name", ["sgd", "lars", "larc"])
-def test_without_momentum_a_rule_remembers_nothing(name: str) -> None:
+def test_rule_without_momentum_has_no_state(name: str) -> None:
     from payload.training.optimizers.optimizer import make_optimizer
 
     settings = dataclasses.replace(SETTINGS, optimizer=name, momentum=0.0)
@@ -159,7 +159,7 @@ def test_without_momentum_a_rule_remembers_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["lars", "larc", "lamb"])
-def test_a_layer_without_a_norm_has_the_common_rate(name: str) -> None:
+def test_layer_without_norm_uses_common_rate(name: str) -> None:
     settings = dataclasses.replace(SETTINGS, optimizer=name)
     nothing = [[np.zeros((3, 4)), np.zeros(4)] for _ in range(STEPS)]
     assert all(np.isfinite(weights).all() for weights in trained(settings, nothing))

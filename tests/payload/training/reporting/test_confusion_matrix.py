@@ -34,7 +34,7 @@ def test_accuracy_recall_and_precision_follow_from_the_counts() -> None:
     assert CATS.precision() == [8 / 9, 0.6, None]
 
 
-def test_the_pairs_confused_most_come_first_and_none_that_never_were() -> None:
+def test_most_confused_pairs_are_listed_first() -> None:
     assert CATS.confused() == [("cat", "dog", 2), ("dog", "cat", 1)]
     assert CATS.confused(1) == [("cat", "dog", 2)]
 
@@ -51,7 +51,7 @@ def test_file_has_a_line_for_each_row(tmp_path: Path) -> None:
     assert "  [8, 2, 0],\n" in text
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_unwritable_path_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="absent"):
         write_confusion(tmp_path / "absent", CATS)
 
@@ -71,7 +71,7 @@ def test_mistakes_are_misclassified_images_most_confident_first() -> None:
 
 
 @given(confidences=st.lists(st.floats(0, 1), max_size=40), cut=st.integers(0, 40))
-def test_the_surest_of_parts_are_the_surest_of_all(confidences: list[float], cut: int) -> None:
+def test_most_confident_of_parts_are_most_confident_of_all(confidences: list[float], cut: int) -> None:
     every = [mistake(confidence, label) for label, confidence in enumerate(confidences)]
     parts = [*surest(every[:cut]), *surest(reversed(every[cut:]))]
     assert surest(parts) == surest(every)

@@ -48,7 +48,7 @@ def test_a_thumbnail_of_one_colour_has_that_colour(size: int, side: int, colour:
     assert (thumbnails(images, side) == colour).all()
 
 
-def test_a_thumbnail_takes_means_and_keeps_what_is_where() -> None:
+def test_thumbnail_averages_pixels_in_place() -> None:
     image = np.zeros((1, 4, 4, 1), np.uint8)
     image[0, :2, :2] = 200
     image[0, 0, 3] = 40

@@ -30,7 +30,7 @@ def test_each_event_is_readable_as_soon_as_it_is_written(tmp_path: Path) -> None
     assert end["test_accuracy"] == pytest.approx(1 / 3, abs=1e-6)
 
 
-def test_a_later_process_appends_and_ends_a_line_that_a_crash_cut(tmp_path: Path) -> None:
+def test_later_process_completes_truncated_line_and_appends(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"event": "start"}\n{"event": "st')
     with contextlib.closing(Metrics(tmp_path, started=time.time())) as metrics:
         metrics.event("start")
@@ -46,7 +46,7 @@ def test_step_events_are_due_twice_a_second_at_most(tmp_path: Path) -> None:
         assert not metrics.step_due()
 
 
-def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+def test_full_disk_is_reported_with_file(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     with (
         contextlib.closing(Metrics(tmp_path, started=time.time())) as metrics,

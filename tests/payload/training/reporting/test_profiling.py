@@ -36,7 +36,7 @@ def test_only_the_chosen_steps_are_in_the_profile(tmp_path: Path) -> None:
 
 
 @pytest.mark.tensorflow
-def test_a_run_that_ends_within_the_span_leaves_its_profile(tmp_path: Path) -> None:
+def test_run_that_ends_within_the_span_writes_its_profile(tmp_path: Path) -> None:
     profiler = Profiler(tmp_path, StepSpan(first=1, last=100))
     with profiler.step(1):
         pass

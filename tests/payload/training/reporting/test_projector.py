@@ -15,7 +15,7 @@ from payload.training.reporting.projector import MAX_NUMBERS, image_count, write
 
 
 @given(st.integers(1, 100_000), st.integers(1, 10_000_000))
-def test_the_points_are_as_many_as_file_and_browser_cope_with(available: int, features: int) -> None:
+def test_number_of_points_is_limited(available: int, features: int) -> None:
     count = image_count(available, features)
     assert 1 <= count <= min(available, 1000)
     assert count == 1 or count * features <= MAX_NUMBERS
@@ -44,7 +44,7 @@ def test_large_images_are_shrunk_for_the_sprite(tmp_path: Path) -> None:
     assert Image.open(tmp_path / "embedding" / "sprite.png").size == (96, 96)
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_unwritable_path_is_reported(tmp_path: Path) -> None:
     (tmp_path / "embedding").write_text("a file in the way")
     with pytest.raises(StorageError, match="embedding"):
         write_projector(

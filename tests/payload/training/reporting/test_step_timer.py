@@ -47,7 +47,7 @@ def test_before_the_first_step_there_is_no_rate() -> None:
     assert (timer.images_per_s, timer.waited_s) == (0.0, 0.0)
 
 
-def test_the_rank_that_waited_longest_is_named() -> None:
+def test_rank_with_longest_wait_is_named() -> None:
     wait = DataWait.longest([0.1, 3.1, 0.2], ["m", "w1", "w2"], 10.0)
     assert (wait.rank, wait.host, wait.seconds) == (1, "w1", 3.1)
     assert wait.fraction == pytest.approx(0.31)
@@ -56,7 +56,7 @@ def test_the_rank_that_waited_longest_is_named() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "matters"), [(0.499, False), (0.5, True)])
-def test_a_wait_matters_from_a_twentieth_of_the_time_on(seconds: float, matters: bool) -> None:
+def test_waits_above_a_twentieth_of_the_time_matter(seconds: float, matters: bool) -> None:
     assert DataWait.longest([seconds], ["m"], 10.0).matters == matters
 
 

@@ -27,7 +27,7 @@ def window(watch: StragglerWatch, own_s: Sequence[float], step_s: float = 1.0) -
     return found
 
 
-def test_a_straggler_is_named_after_two_windows_and_once() -> None:
+def test_straggler_is_reported_once_after_two_windows() -> None:
     watch, slow = begun(), (0.4, 0.4, 0.9, 0.5)
     assert window(watch, slow) == []
     (found,) = window(watch, slow)
@@ -47,7 +47,7 @@ def test_recovered_straggler_is_reported_after_two_windows() -> None:
     assert [bool(window(watch, slow)) for _ in range(2)] == [False, True]
 
 
-def test_a_burst_of_one_window_is_none() -> None:
+def test_slow_single_window_is_no_straggler() -> None:
     watch = begun()
     for own in ((0.4, 0.4, 0.9, 0.4), (0.4, 0.4, 0.4, 0.9), (0.4, 0.4, 0.9, 0.4)):
         assert window(watch, own) == []
@@ -63,13 +63,13 @@ def test_a_burst_of_one_window_is_none() -> None:
         ((0.2, 0.9, 0.9, 0.9), []),  # a quick rank does not make the others slow
     ],
 )
-def test_what_counts_is_the_median_and_that_the_others_wait(own_s: Sequence[float], named: list[int]) -> None:
+def test_straggler_is_found_by_median_and_waiting_ranks(own_s: Sequence[float], named: list[int]) -> None:
     watch = begun()
     window(watch, own_s)
     assert [each.rank for each in window(watch, own_s)] == named
 
 
-def test_of_two_ranks_the_slower_one_is_compared_with_the_quicker() -> None:
+def test_slower_of_two_ranks_is_compared_with_the_faster() -> None:
     watch = begun(("worker1", "worker2"))
     window(watch, (0.9, 0.5))
     assert [each.rank for each in window(watch, (0.9, 0.5))] == [0]
@@ -85,7 +85,7 @@ def test_short_steps_are_added_up_and_long_ones_counted() -> None:
 
 
 @pytest.mark.parametrize(("first_s", "named"), [(0.24, []), (0.25, [1])])
-def test_a_part_is_set_beside_the_step_that_it_is_of(first_s: float, named: list[int]) -> None:
+def test_part_is_compared_with_its_step(first_s: float, named: list[int]) -> None:
     """In epochs of two steps, only the first step has a longer part; no later step reports the last one."""
     watch, found = StragglerWatch(("worker1", "worker2")), []
     for _ in range(60):
@@ -100,7 +100,7 @@ def test_straggler_stays_one_if_the_allreduce_becomes_slower() -> None:
     assert [window(watch, slow, 10.0) for _ in range(4)] == [[], [], [], []]
 
 
-def test_where_nothing_is_known_of_the_ranks_nothing_is_said() -> None:
+def test_nothing_is_reported_without_data_of_ranks() -> None:
     alone, two = StragglerWatch(("worker1",)), StragglerWatch(("worker1", "worker2"))
     assert not any(alone.step((), 10.0) or two.step((0.0, 0.0), 10.0) for _ in range(50))
     assert not any(window(begun(), own_s) for own_s in ((0.0, 0.0, 0.0, 0.5), (-0.5, -0.1, 0.0, 0.5)) for _ in range(3))

@@ -33,7 +33,7 @@ def tensors(read: Any, tag: str) -> list[tuple[int, Any]]:
     return [(event.step, make_ndarray(event.tensor_proto)) for event in read.Tensors(tag)]
 
 
-def test_histograms_count_every_finite_number_where_it_lies(read: Any) -> None:
+def test_histograms_count_every_finite_number_in_its_bin(read: Any) -> None:
     ((step, found),) = tensors(read, "weights/conv")
     assert (step, found.shape, found[0, 0], found[-1, 1]) == (1, (30, 3), 0, 3)
     assert {int(row): count for row, count in enumerate(found[:, 2]) if count} == {0: 1, 10: 1, 29: 1}
@@ -42,7 +42,7 @@ def test_histograms_count_every_finite_number_where_it_lies(read: Any) -> None:
     assert read.summary_metadata["weights/conv"].plugin_data.plugin_name == "histograms"
 
 
-def test_the_configuration_is_a_table_that_no_cell_breaks(read: Any) -> None:
+def test_any_configuration_value_keeps_table_valid(read: Any) -> None:
     ((_, found),) = tensors(read, "configuration")
     assert found.item().decode().splitlines() == [
         "| setting | value |",
@@ -52,7 +52,7 @@ def test_the_configuration_is_a_table_that_no_cell_breaks(read: Any) -> None:
     ]
 
 
-def test_a_directory_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     from agent.files.atomic_write import StorageError
     from payload.training.reporting.tensorboard_events import Events
 
