@@ -107,13 +107,16 @@ def describe_fate(resources: Sequence[DataResource]) -> str:
     return ", ".join(parts) or "it contains no data"
 
 
-def describe_remains(resources: Sequence[DataResource], key_name: str) -> list[str]:
-    """Return lines on what was deleted, what remains after the destruction, and whether it costs money."""
+def describe_remains(resources: Sequence[DataResource], key_name: str, toolkit: str) -> list[str]:
+    """Return lines on what was deleted, what remains after the destruction, and whether it costs money.
+
+    `toolkit` is the name of the stack of the CDK's bootstrap.
+    """
     kept = [each for each in resources if each.kept]
     lines = ["deleted: the nodes, the network and its NAT gateway; they no longer cost money"]
     lines += [f"kept: {each}; AWS bills it until you delete it" for each in kept]
     lines.append(
-        f"kept: key pair {key_name} and the CDK's stack CDKToolkit, for the next `fab up`. A key pair costs nothing, "
+        f"kept: key pair {key_name} and the CDK's stack {toolkit}, for the next `fab up`. A key pair costs nothing, "
         "and the bucket of the stack contains only templates"
     )
     return lines

@@ -295,6 +295,7 @@ def down(
     session = Session(PROJECT, set_, key=key)
     stack, progress = session.deployed_stack, progress_printer(json=json)
     events = _events_stream(verbose=verbose, json=json)
+    toolkit = bootstrap.names_of(PROJECT).toolkit
     retained_data.check_deletable(stack.name, describe_stack(session.aws, stack.name))
     with status_line.doing("asking AWS which resources contain data"):
         holders = retained_data.find(session.aws, stack.name)
@@ -315,5 +316,5 @@ def down(
         data = [dataclasses.asdict(each) for each in holders]
         print_result({"stack": stack.name, "stopped_runs": ended, "data": data}, json=True)
         return
-    for line in retained_data.describe_remains(holders, session.config.key_name):
+    for line in retained_data.describe_remains(holders, session.config.key_name, toolkit):
         progress(line)

@@ -71,10 +71,10 @@ def test_deleted_data_is_announced_in_capitals() -> None:
 
 
 def test_remaining_resources_are_listed_with_id_and_cost() -> None:
-    gone, kept, tools = describe_remains([holder("bucket", True), holder("file system", False)], "mine")
+    gone, kept, tools = describe_remains([holder("bucket", True), holder("file system", False)], "mine", "Corp")
     assert "no longer cost money" in gone
     assert kept.startswith("kept: bucket id")
-    assert "key pair mine" in tools
+    assert "key pair mine and the CDK's stack Corp" in tools
 
 
 def test_protected_stack_is_rejected_before_buckets_are_emptied() -> None:
