@@ -15,7 +15,7 @@ from cluster.errors import AwsError, NoStackError
 from cluster.polling import poll
 from cluster.terminal.status_line import doing
 from stacks.config import CLUSTER_TAG, MASTER, ROLE_TAG, WORKER
-from stacks.config_keys.network import SESSION_MANAGER, SSH_PORT_OPEN
+from stacks.config_keys.network import SESSION_MANAGER
 
 AZ_REBALANCE: Final = "AZRebalance"
 """The Auto Scaling process that balances the number of instances per zone."""
@@ -86,16 +86,30 @@ class Inventory:
         """Return the running master, the newest if there are two. Raises AwsError if none can be reached."""
         masters = [i for i in self.instances if i.role == MASTER and i.state == "running" and self._is_reachable(i)]
         if not masters:
-            known = [f"{i.id} is {i.state}" for i in self.instances if i.role == MASTER]
-            states = ", ".join(known + [f"{id} is not in EC2's list yet" for id in self.unlisted_masters])
-            states = states or "its Auto Scaling group is empty"
-            reachable = " with a public address" if self.stack.ssh_access == SSH_PORT_OPEN else ""
-            raise AwsError(
-                f"no master{reachable} is running: {states}",
-                where=f"Auto Scaling group {self.stack.master_group}",
-                remedy="the Auto Scaling group starts a new master within minutes; watch `fab status`",
-            )
+            raise self._no_master()
         return masters[-1]
+
+    def _no_master(self) -> AwsError:
+        """Return the error for a cluster without a running master that can be reached."""
+        where = f"Auto Scaling group {self.stack.master_group}"
+        if running := [i.id for i in self.instances if i.role == MASTER and i.state == "running"]:
+            return AwsError(
+                f"the running master {running[-1]} has no public address, so SSH cannot reach it",
+                where=where,
+                remedy="wait until the deployment has ended (`fab status`), then repeat the command"
+                if self.stack.status.endswith("_IN_PROGRESS")
+                else "associate an Elastic IP address with it in the EC2 console. Or terminate it there: its Auto "
+                "Scaling group starts a new master with a public address, which continues the runs that have a "
+                "restart left and no secrets",
+            )
+        known = [f"{i.id} is {i.state}" for i in self.instances if i.role == MASTER]
+        states = ", ".join(known + [f"{id} is not in EC2's list yet" for id in self.unlisted_masters])
+        return AwsError(
+            f"no master is running: {states or 'its Auto Scaling group is empty'}",
+            where=where,
+            remedy="the Auto Scaling group starts a new master within minutes; `fab status` shows it, or why no "
+            "instance can be launched",
+        )
 
     @property
     def master_is_starting(self) -> bool:

@@ -98,8 +98,17 @@ def test_master_without_public_address_needs_session_manager() -> None:
         if reachable:
             assert found.master.id == "i-0"
         else:
-            with pytest.raises(AwsError, match="no master with a public address is running"):
+            with pytest.raises(AwsError, match="the running master i-0 has no public address") as caught:
                 _ = found.master
+            assert "associate an Elastic IP address" in caught.value.remedy
+
+
+def test_master_without_public_address_is_expected_during_a_deployment() -> None:
+    stack = parse_stack({**description(), "StackStatus": "UPDATE_IN_PROGRESS"})
+    found = parse_inventory(stack, [group("masters", "i-0", desired=1)], [{"Instances": [instance("i-0")]}])
+    with pytest.raises(AwsError, match="has no public address") as caught:
+        _ = found.master
+    assert caught.value.remedy.startswith("wait until the deployment has ended")
 
 
 @pytest.mark.parametrize("state", ["pending", "stopped"])
