@@ -34,7 +34,7 @@ _INVALID = {
     "InvalidAccessKeyId",
 }
 _SKEWED = {"RequestTimeTooSkewed", "InvalidSignatureException", "RequestExpired", "SignatureDoesNotMatch", *_INVALID}
-_DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
+_DENIED = {"AccessDenied", "AccessDeniedException", "AuthorizationError", "UnauthorizedOperation", "403"}
 _SIGN_IN = "sign in again (`aws login`, `aws sso login`, or fresh keys), then repeat"
 MAX_SKEW_S: Final = 240.0
 """Maximum clock difference before it is reported. AWS accepts signatures for five minutes."""
@@ -185,8 +185,7 @@ def aws_errors(action: str) -> Iterator[None]:
 def explain(error: Exception, action: str = "") -> AwsError | None:
     """Convert an error of botocore, or a plain error that was raised in it, to an AwsError; None for other errors.
 
-    The result is a NoAnswerError if AWS did not answer. Most results have a remedy. `action` describes what was
-    attempted.
+    The result is a NoAnswerError if AWS did not answer. `action` describes what was attempted.
     """
     if "botocore" not in sys.modules:
         return None
@@ -276,8 +275,8 @@ def _region_to_enable() -> str:
 
 
 def _refused(refusal: ClientError, action: str) -> AwsError:
-    """Convert a ClientError to an AwsError, with a remedy if its code or text is known. `action` describes what was
-    attempted.
+    """Convert a ClientError to an AwsError. For an unknown code, the remedy has the request ID. `action` describes what
+    was attempted.
     """
     error: Mapping[str, Any] = refusal.response.get("Error", {})
     code, text = error.get("Code", ""), str(refusal)
@@ -302,4 +301,10 @@ def _refused(refusal: ClientError, action: str) -> AwsError:
             if codes is _INVALID and (region := _region_to_enable()):
                 remedy += f"; or enable {region} in this account: `aws account enable-region --region-name {region}`"
             return AwsError(what, where=action, remedy=remedy)
-    return AwsError(text, where=action)
+    answer: Mapping[str, Any] = refusal.response.get("ResponseMetadata", {})
+    remedy = "fix the cause that AWS names, then repeat the command"
+    if answer.get("HTTPStatusCode", 0) >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        remedy = "AWS failed, not your command: repeat it in a few minutes"
+    if request := answer.get("RequestId"):
+        remedy += f". CloudTrail and AWS Support find the call by its request ID {request}"
+    return AwsError(text, where=action, remedy=remedy)

@@ -36,7 +36,8 @@ def client_error(code: str, message: str = "why") -> boto.ClientError:
         (client_error("InvalidClientTokenId"), "does not accept the credentials", "AWS_PROFILE"),
         (client_error("UnauthorizedOperation", "no ec2:Describe"), "no ec2:Describe", "permission"),
         (client_error("Throttling", "slow down"), "AWS throttles DescribeStacks", "wait a minute and repeat"),
-        (client_error("ValidationError", "no such stack"), "no such stack", ""),
+        (client_error("ValidationError", "no such stack"), "no such stack", "fix the cause that AWS names"),
+        (client_error("403", "Forbidden"), "AWS denied the request", "permission"),
         (boto.EndpointConnectionError(endpoint_url="http://198.18.0.1"), "does not answer", "AWS_ENDPOINT_URL"),
         (boto.ParamValidationError(report="bad"), "bad", ""),
         (boto.SSLError(endpoint_url="https://x", error=OSError("self-signed")), "certificate", "AWS_CA_BUNDLE"),
@@ -50,6 +51,16 @@ def test_failure_reports_what_where_and_fix(error: Exception, what: str, remedy:
         raise error
     assert caught.value.where == "listing nodes"
     assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize(("status", "remedy"), [(400, "fix the cause"), (500, "repeat it in a few minutes")])
+def test_unknown_code_is_reported_with_the_request_id(status: int, remedy: str) -> None:
+    answer: Any = {"Error": {"Code": "New", "Message": "why"}}
+    answer["ResponseMetadata"] = {"RequestId": "6f4a8b10", "HTTPStatusCode": status}
+    with pytest.raises(AwsError, match="why") as caught, aws_errors("listing nodes"):
+        raise boto.ClientError(answer, "DescribeStacks")
+    assert remedy in caught.value.remedy
+    assert caught.value.remedy.endswith("CloudTrail and AWS Support find the call by its request ID 6f4a8b10")
 
 
 def test_fix_for_missing_package_fits_a_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
