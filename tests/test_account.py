@@ -138,7 +138,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     server.stop()
 
 
-def test_a_failed_test_leaves_no_cluster_and_a_report_without_secrets(scene: Scene) -> None:
+def test_failed_test_removes_cluster_and_writes_report_without_secrets(scene: Scene) -> None:
     tests = scene.start()
     output, _ = tests.communicate(f"{NAME}\n", timeout=PATIENCE_S)
     assert tests.returncode == 1, output
@@ -161,7 +161,7 @@ def test_a_failed_test_leaves_no_cluster_and_a_report_without_secrets(scene: Sce
     assert "RuntimeError: ACCOUNT" in texts["junit.xml"]
 
 
-def test_an_interrupted_deployment_leaves_nothing(scene: Scene) -> None:
+def test_interrupted_deployment_is_cleaned_up(scene: Scene) -> None:
     tests = scene.start("--aws-yes", case="slow again")
     eventually((scene.folder / "started").exists)
     tests.send_signal(signal.SIGINT)
@@ -175,7 +175,7 @@ def test_an_interrupted_deployment_leaves_nothing(scene: Scene) -> None:
     assert "Ctrl-C is ignored meanwhile" in output
 
 
-def test_a_failed_deployment_leaves_nothing_even_if_fab_cannot_destroy_it(scene: Scene) -> None:
+def test_failed_deployment_is_cleaned_up_even_if_fab_destroy_fails(scene: Scene) -> None:
     tests = scene.start("--aws-yes", case="broken, live")
     output, _ = tests.communicate(timeout=PATIENCE_S)
     assert tests.returncode == 1, output
@@ -217,7 +217,7 @@ def anybody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
         yield
 
 
-def test_an_answer_other_than_the_name_starts_nothing(anybody: None) -> None:
+def test_any_answer_but_the_name_starts_nothing(anybody: None) -> None:
     said: list[str] = []
     trial = configured(f"name={NAME}").stash[account.TRIAL]
     trial.say = said.append
@@ -235,7 +235,7 @@ def test_an_answer_other_than_the_name_starts_nothing(anybody: None) -> None:
     assert not trial.directory.exists()
 
 
-def test_a_wrong_setting_is_named(anybody: None) -> None:
+def test_wrong_setting_is_reported(anybody: None) -> None:
     with pytest.raises(pytest.UsageError, match="--aws-set name: must be KEY=VALUE"):
         configured("name")
     with pytest.raises(DeepcdkError, match="spot"):
@@ -254,13 +254,13 @@ def test_a_wrong_setting_is_named(anybody: None) -> None:
         f"owner {ACCOUNT}, AROAIOSFODNN7EXAMPLE:jane.doe",
     ],
 )
-def test_messages_keep_no_names_and_numbers(text: str) -> None:
+def test_names_and_numbers_are_redacted(text: str) -> None:
     kept = redact(text, {"jane.doe": "CALLER"})
     assert [each for each in (ACCOUNT, "jane", "EXAMPLE", "0f0f") if each in kept.replace("example.com", "")] == []
     assert len(SECRETS) == 5 and redact(kept, {}) == kept
 
 
-def test_a_new_account_has_enough_vcpus() -> None:
+def test_new_account_has_enough_vcpus() -> None:
     given = settings(NAME, [])
     assert (given["worker_instance_type"], given["workers"]) == ("m6i.large", "2")
     assert "ssh_cidr" not in given and given["ssh_access"] == "session-manager"

@@ -35,7 +35,7 @@ def run(code: str, **variables: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_cdk_uses_the_installed_node_and_not_the_one_in_path(tmp_path: Path) -> None:
+def test_cdk_uses_installed_node_instead_of_path(tmp_path: Path) -> None:
     old = tmp_path / "node"
     old.write_text("#!/bin/sh\nexit 1\n")
     old.chmod(0o755)
@@ -49,7 +49,7 @@ def test_user_can_select_another_node() -> None:
     assert run(code, JSII_NODE="/opt/node") == "/opt/node\n"
 
 
-def test_home_without_a_place_for_the_cdk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusable_cache_of_cdk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jsii unpacks the CDK to a cache below HOME when `stacks.cluster` is imported."""
 
     class Unusable(ModuleType):
@@ -117,7 +117,7 @@ def test_bytecode_is_in_the_cache_if_site_packages_is_read_only(python_settings:
 
 
 @pytest.mark.parametrize("case", ["writable", "compiled", "not installed", "switched off", "own prefix", "no home"])
-def test_bytecode_stays_where_python_has_it(python_settings: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+def test_bytecode_location_of_python_is_kept(python_settings: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     if case == "writable":
         monkeypatch.setattr(os, "access", lambda path, mode: True)
     elif case == "compiled":

@@ -98,7 +98,7 @@ def test_help_accepts_further_tasks(fab: Fab) -> None:
 
 
 @pytest.mark.parametrize("nodes", ["0", "1.5"])
-def test_an_invalid_number_of_nodes_is_rejected_before_aws_is_asked(
+def test_invalid_number_of_nodes_is_rejected_before_calling_aws(
     fab: Fab, nodes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BaseClient, "_make_api_call", lambda *_: pytest.fail("AWS was asked"))
@@ -108,9 +108,7 @@ def test_an_invalid_number_of_nodes_is_rejected_before_aws_is_asked(
 
 
 @pytest.mark.parametrize("task", ["train", "scale", "resume"])
-def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
-    fab: Fab, task: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_number_of_nodes_is_limited_by_deployed_cluster(fab: Fab, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     deployed = make_inventory(group_maximum=64)
     monkeypatch.setattr(Session, "load_inventory", lambda _: deployed)
     monkeypatch.setattr(Session, "stack", deployed.stack)
@@ -181,7 +179,7 @@ def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
         (("status", "--", "true"), "only `fab run`, `fab train`, `fab sweep` and `fab plan` accept words after --"),
     ],
 )
-def test_bad_input_is_refused_with_what_was_wrong(fab: Fab, arguments: tuple[str, ...], says: str) -> None:
+def test_invalid_input_is_rejected_with_reason(fab: Fab, arguments: tuple[str, ...], says: str) -> None:
     status, text = fab(*arguments)
     assert (status, "Traceback" in text) == (1, False)
     assert re.search("^deepcdk: ", text, flags=re.MULTILINE)
@@ -189,9 +187,7 @@ def test_bad_input_is_refused_with_what_was_wrong(fab: Fab, arguments: tuple[str
 
 
 @pytest.mark.parametrize("task", [task for task in TASKS if task not in NO_CLUSTER])
-def test_every_task_rejects_an_unknown_setting_before_asking(
-    fab: Fab, task: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_task_rejects_unknown_setting_before_asking(fab: Fab, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BaseClient, "_make_api_call", lambda *_: pytest.fail("AWS was asked"))
     words = NEEDED.get(task, ())
     at = words.index("--") if "--" in words else len(words)
@@ -200,9 +196,7 @@ def test_every_task_rejects_an_unknown_setting_before_asking(
 
 
 @pytest.mark.parametrize("task", [task for task in TASKS if task not in ASK_NOBODY])
-def test_ctrl_c_ends_each_task_with_130_while_aws_is_asked(
-    fab: Fab, task: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_during_aws_call_exits_with_130(fab: Fab, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         if threading.current_thread().name.startswith("Thread-"):  # No process waits for it or reads its output.
             raise EndpointConnectionError(endpoint_url="http://nowhere")
@@ -214,7 +208,7 @@ def test_ctrl_c_ends_each_task_with_130_while_aws_is_asked(
     assert (status, "Traceback" in text, text.endswith("interrupted\n")) == (130, False, True)
 
 
-def test_the_recipes_are_shown_in_short_one_by_one_and_as_documents(fab: Fab) -> None:
+def test_recipes_are_shown_as_list_individually_and_as_json(fab: Fab) -> None:
     listed = json.loads(fab("recipes", "--json")[1])
     names = [each["name"] for each in listed]
     assert "digits" in names
@@ -226,7 +220,7 @@ def test_the_recipes_are_shown_in_short_one_by_one_and_as_documents(fab: Fab) ->
     assert "--epochs" in fab("recipes", "--recipe", "digits", "--all")[1]
 
 
-def test_a_plan_shows_the_choice_its_picture_and_what_was_assumed_and_is_a_document(fab: Fab, tmp_path: Path) -> None:
+def test_plan_shows_choice_diagram_and_assumptions_and_json(fab: Fab, tmp_path: Path) -> None:
     picture = tmp_path / "plan.svg"
     words = ("plan", "--recipe", "imagenet-fast", "--instance", "p4d.24xlarge", "--nodes", "1,4")
     status, text = fab(*words, "--plot", str(picture), "--assumptions")
@@ -240,7 +234,7 @@ def test_a_plan_shows_the_choice_its_picture_and_what_was_assumed_and_is_a_docum
     assert document["prices"]["by_type"]["p4d.24xlarge"]["node"] > 0
 
 
-def test_prices_are_shown_with_date_and_source_and_a_refusal_of_the_price_list_is_noted(fab: Fab) -> None:
+def test_prices_show_date_source_and_denied_price_list(fab: Fab) -> None:
     status, text = fab("prices", "--instance", "p4d.24xlarge")
     assert (status, "Traceback" in text) == (0, False)
     assert "p4d.24xlarge, on demand" in text
@@ -255,7 +249,7 @@ def test_prices_are_shown_with_date_and_source_and_a_refusal_of_the_price_list_i
 
 
 @pytest.mark.parametrize("task", [t for t in TASKS if t not in ("doctor", *ASK_NOBODY, "up")])
-def test_without_a_stack_each_task_reports_it(fab: Fab, task: str) -> None:
+def test_each_task_reports_a_missing_stack(fab: Fab, task: str) -> None:
     status, text = fab(task, *NEEDED.get(task, ()))
     assert (status, "Traceback" in text) == (1, False)
     assert "stack deepcdk is not deployed" in text
@@ -270,7 +264,7 @@ def left_bucket() -> tuple[Any, str]:
     return s3, name
 
 
-def test_without_a_stack_the_runs_are_read_from_the_bucket_that_it_left(fab: Fab, tmp_path: Path) -> None:
+def test_runs_of_a_deleted_stack_are_read_from_its_bucket(fab: Fab, tmp_path: Path) -> None:
     s3, name = left_bucket()
     run_id = "20261120-121314-digits-ab12"
     state = {"run_id": run_id, "state": "succeeded", "started": 0, "updated": 61, "hosts": ["w1"], "epoch": None}
@@ -294,9 +288,7 @@ def test_without_a_stack_the_runs_are_read_from_the_bucket_that_it_left(fab: Fab
     assert (status, f"not UTF-8: \\udcff/{run_id}" in text) == (0, True)
 
 
-def test_report_from_the_bucket_replaces_an_earlier_one(
-    fab: Fab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_report_from_bucket_replaces_earlier_report(fab: Fab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     s3, name = left_bucket()
     run_id = json.loads((PROJECT / RECORDED / "record.json").read_text())["run_id"]
     for path in (PROJECT / RECORDED).iterdir():
@@ -318,13 +310,13 @@ def test_two_recorded_runs_are_compared_in_one_file(fab: Fab, tmp_path: Path) ->
     assert (status, json.JSONDecoder().raw_decode(text)[0]["files"]) == (0, {"md": into})
 
 
-def test_without_an_ssh_key_up_says_how_to_make_one(fab: Fab) -> None:
+def test_up_without_ssh_key_explains_how_to_create_it(fab: Fab) -> None:
     status, text = fab("up", "--yes", "--set", "ssh_cidr=198.18.0.7/32")
     assert status == 1
     assert "ssh-keygen -t ed25519" in text
 
 
-def test_up_says_what_it_starts_and_asks_before_it_costs(fab: Fab) -> None:
+def test_up_shows_plan_and_asks_before_deploying(fab: Fab) -> None:
     status, text = fab("up", "--set", "ssh_cidr=198.18.0.7/32", "--set", "workers=3")
     assert status == 1
     assert "a t3.medium master and 3 c5.2xlarge workers, $1.155/h together (instances $1.062/h, " in text
@@ -332,7 +324,7 @@ def test_up_says_what_it_starts_and_asks_before_it_costs(fab: Fab) -> None:
 
 
 @pytest.mark.parametrize("flags", [(), ("--plan",)])
-def test_up_refuses_what_the_account_cannot_run_and_force_deploys_it(
+def test_up_rejects_exceeded_quotas_unless_forced(
     fab: Fab, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr("cluster.doctor.quotas.read_quotas", lambda *_: {**QUOTAS, STANDARD: 16.0})
@@ -351,7 +343,7 @@ def test_up_refuses_what_the_account_cannot_run_and_force_deploys_it(
     assert "with max_workers; set a smaller max_workers" in " ".join(smaller.split())
 
 
-def test_up_refuses_a_type_that_no_zone_offers(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_rejects_type_offered_in_no_zone(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
     # This module first: it imports the other one's function, and must not be imported while that is replaced.
     monkeypatch.setattr("cluster.doctor.instance_types.offers", lambda _, types: {kind: set() for kind in types})
     monkeypatch.setattr("cluster.deploy.zones.offers", lambda _, types: {kind: set() for kind in types})
@@ -371,7 +363,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
     monkeypatch.setattr(BaseClient, "_make_api_call", refused)
 
 
-def test_up_goes_on_without_the_quotas_that_it_may_not_read(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_continues_without_permission_to_read_quotas(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise AwsError("not for you", where="reading the quotas of ec2")
 
@@ -381,7 +373,9 @@ def test_up_goes_on_without_the_quotas_that_it_may_not_read(fab: Fab, monkeypatc
     assert "zones: us-east-1a" in text
 
 
-def test_cloudformation_chooses_zones_that_up_may_not_list(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cloudformation_chooses_zones_without_permission_to_list_them(
+    fab: Fab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refuse(monkeypatch, "DescribeAvailabilityZones")
     status, text = fab("up", "--set=ssh_cidr=198.18.0.7/32")
     assert "warning: cannot list the availability zones, so CloudFormation chooses them" in " ".join(text.split())
@@ -401,7 +395,7 @@ def test_up_lists_the_zones_once(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> N
     assert asked.count("DescribeAvailabilityZones") == 1
 
 
-def test_up_leaves_a_deployed_cluster_whose_zones_it_cannot_read(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_stops_if_zones_of_deployed_cluster_are_unreadable(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
     there = {"StackName": "deepcdk", "StackStatus": "CREATE_COMPLETE"}
     for module in ("cluster.tasks.deploy", "cluster.doctor.finding"):
         monkeypatch.setattr(f"{module}.describe_stack", lambda *_: there)
@@ -413,21 +407,21 @@ def test_up_leaves_a_deployed_cluster_whose_zones_it_cannot_read(fab: Fab, monke
     assert "CloudFormation chooses" not in text
 
 
-def test_up_goes_on_without_a_reservation_that_it_may_not_see(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_continues_without_permission_to_read_reservation(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse(monkeypatch, "DescribeCapacityReservations")
     _, text = fab("up", "--set=ssh_cidr=198.18.0.7/32", "--set=capacity_reservation=cr-0123456789abcdef0")
     assert "not checked: capacity reservation: describing cr-0123456789abcdef0" in " ".join(text.split())
     assert "zones: us-east-1a" in text
 
 
-def test_up_with_force_names_the_zones_that_are_missing(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forced_up_reports_missing_zones(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.deploy.zones.all_zones", lambda _: ("us-east-1a",))
     status, text = fab("up", "--force", "--set=ssh_cidr=198.18.0.7/32", "--set=availability_zones=2")
     assert (status, "availability_zones = 2, but this account has only us-east-1a" in text) == (1, True)
     assert "set availability_zones = 1" in text
 
 
-def test_up_prints_the_zones_to_write_down_for_cdk_deploy(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_prints_zones_to_set_for_cdk_deploy(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
     _, usual = fab("up", "--plan", "--set=ssh_cidr=198.18.0.7/32")
     assert "zones: us-east-1a, chosen by the instance types that they offer\n" in usual
     assert "the cluster keeps them" not in usual and "cdk deploy" not in usual
@@ -437,12 +431,12 @@ def test_up_prints_the_zones_to_write_down_for_cdk_deploy(fab: Fab, monkeypatch:
     assert 'write "zones": ["us-east-1c"] into cdk.json' in " ".join(other.split())
 
 
-def test_equal_advice_is_printed_once() -> None:
+def test_duplicate_advice_is_printed_once() -> None:
     found = [Finding(check="zones", state="FAIL", what=what, remedy="set zones") for what in ("one", "two")]
     assert AccountError("deepcdk", found).remedy == "set zones; or deploy anyway with --force"
 
 
-def test_the_doctor_tells_everything_and_ends_with_1_where_something_would_fail(fab: Fab) -> None:
+def test_doctor_reports_everything_and_exits_with_1_on_problems(fab: Fab) -> None:
     status, text = fab("doctor")
     assert (status, "Traceback" in text) == (1, False)
     assert "ssh_cidr = []: empty" in text
@@ -450,7 +444,7 @@ def test_the_doctor_tells_everything_and_ends_with_1_where_something_would_fail(
     assert "account 123456789012" in text
 
 
-def test_the_list_imports_nothing_heavy() -> None:
+def test_task_list_imports_no_large_packages() -> None:
     code = (
         "import sys; sys.path.insert(0, '.'); import fabfile;"
         "print(sorted({'boto3', 'botocore', 'rich', 'tensorflow', 'aws_cdk', 'keras'} & set(sys.modules)))"

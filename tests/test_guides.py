@@ -80,17 +80,17 @@ def unknown_flags(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_link_leads_somewhere(guide: Path) -> None:
+def test_every_link_has_a_target(guide: Path) -> None:
     assert broken_links(guide) == []
 
 
 @pytest.mark.parametrize("guide", [path for path in GUIDES if path.name not in OTHERS], ids=lambda path: str(path.name))
-def test_every_path_and_module_that_a_guide_names_exists(guide: Path) -> None:
+def test_every_path_and_module_in_a_guide_exists(guide: Path) -> None:
     assert missing_paths(guide.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("guide", [path for path in GUIDES if path.name not in OTHERS], ids=lambda path: str(path.name))
-def test_every_task_and_flag_that_a_guide_shows_exists(guide: Path) -> None:
+def test_every_task_and_flag_in_a_guide_exists(guide: Path) -> None:
     assert unknown_flags(guide.read_text(encoding="utf-8")) == []
 
 
@@ -99,7 +99,7 @@ def test_every_task_is_in_the_readme() -> None:
     assert [name for name in task_modules.collection().tasks if f"fab {name}" not in readme] == []
 
 
-def test_every_test_that_a_guide_names_exists() -> None:
+def test_every_test_in_a_guide_exists() -> None:
     named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", (ROOT / "docs" / "security.md").read_text(encoding="utf-8"))
     assert len(named) >= 15
     tests = {
@@ -108,13 +108,13 @@ def test_every_test_that_a_guide_names_exists() -> None:
     assert [f"{file}::{name}" for file, name in named if name not in tests[file]] == []
 
 
-def test_the_matrix_of_who_reaches_what_cites_each_test_that_is_listed_below_it() -> None:
+def test_matrix_of_reachability_cites_each_listed_test() -> None:
     matrix, listed = (ROOT / "docs" / "security.md").read_text(encoding="utf-8").split("\n## ")[0].split("\n1. ")
     cited = {int(number) for number in re.findall(r"\[(\d+)\]", matrix)}
     assert cited == {1, *(int(number) for number in re.findall(r"^(\d+)\. ", listed, flags=re.MULTILINE))}
 
 
-def test_the_readme_fits_on_150_lines() -> None:
+def test_readme_has_at_most_150_lines() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
@@ -126,7 +126,7 @@ def test_broken_links_and_missing_paths_are_found(tmp_path: Path) -> None:
     assert missing_paths(text) == ["stacks/absent.py", "stacks.absent", "tools.absent"]
 
 
-def test_the_guide_says_that_nfs_is_mounted_without_tls() -> None:
+def test_guide_says_that_nfs_is_mounted_without_tls() -> None:
     script, guide = (ROOT / name for name in ("stacks/scripts/boot.sh", "docs/storage.md"))
     options = re.findall(r"^  (nfsvers=\S+)$", script.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(options) == 1

@@ -111,7 +111,7 @@ def evaluator() -> Iterator[Evaluator]:
     started.close()
 
 
-def test_the_policies_allow_every_call_in_the_code_of_the_tasks(evaluator: Evaluator) -> None:
+def test_policies_allow_every_call_in_the_tasks(evaluator: Evaluator) -> None:
     found = calls()
     assert {"ec2:DescribeCapacityReservations", "ec2:DescribeInstances", "s3:ListObjectVersions"} <= found.keys()
     denied = {}
@@ -127,7 +127,7 @@ def test_the_policies_allow_every_call_in_the_code_of_the_tasks(evaluator: Evalu
 
 
 @pytest.mark.parametrize("name", ["ssm:ResumeSession", "ssm:TerminateSession"])
-def test_the_plugin_of_session_manager_may_use_the_users_own_sessions(evaluator: Evaluator, name: str) -> None:
+def test_session_manager_plugin_may_use_sessions_of_the_user(evaluator: Evaluator, name: str) -> None:
     own, other = (
         Check(
             principal=USER,
@@ -142,14 +142,14 @@ def test_the_plugin_of_session_manager_may_use_the_users_own_sessions(evaluator:
     assert [each.allowed for each in evaluator.decide([own, other])] == [True, False]
 
 
-def test_the_plugin_of_session_manager_may_open_its_data_channel() -> None:
+def test_session_manager_plugin_may_open_its_data_channel() -> None:
     """The evaluator's reference lists no resource type for this action, but AWS's sample policies use one."""
     (document,) = policy("options")
     (statement,) = (each for each in document["policy"]["Statement"] if "ssmmessages:OpenDataChannel" in each["Action"])
     assert statement["Resource"] == "arn:aws:ssm:*:*:session/${aws:userid}-*"
 
 
-def test_each_action_of_the_policies_for_tasks_exists_and_is_there_once() -> None:
+def test_each_action_of_task_policies_exists_and_is_unique() -> None:
     statements = [each for document in policy("user", "options") for each in document["policy"]["Statement"]]
     assert len({each["Sid"] for each in statements}) == len(statements)
     for each in statements:
@@ -157,7 +157,7 @@ def test_each_action_of_the_policies_for_tasks_exists_and_is_there_once() -> Non
             assert action(*name.split(":")).name == name
 
 
-def test_a_call_that_the_embedded_cloud_lacks_fails_the_tests_of_its_cloud() -> None:
+def test_call_unsupported_by_embedded_cloud_fails_its_tests() -> None:
     named = "  <Message>The embedded cloud does not implement {} (no service has the path /)</Message>\n"
     check_answered("ec2 DescribeVpcs 200 1 ms\n" + named.format("pricing:GetProducts"))
     with pytest.raises(pytest.fail.Exception, match=r"lacks: ec2:DescribeIpams;"):

@@ -42,7 +42,7 @@ def test_no_cycle_of_imports() -> None:
         "from .first import name\n",
     ],
 )
-def test_a_cycle_is_found_however_it_is_closed(late: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cycle_is_found_in_every_form_of_import(late: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = "made_up_for_the_test_of_cycles"
     folder = tmp_path / package
     folder.mkdir()

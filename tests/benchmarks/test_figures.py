@@ -15,7 +15,7 @@ from cluster.demo import ROOT
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_page_has_the_table_of_the_file(page: str) -> None:
+def test_each_page_shows_the_table_of_its_file(page: str) -> None:
     text = (ROOT / page).read_text()
     assert text == with_table(text, json.loads((ROOT / FILE).read_text()), page), "run python -m benchmarks.figures"
 
@@ -38,7 +38,7 @@ def test_a_new_result_replaces_the_old_one_in_file_and_page(tmp_path: Path, monk
     assert "; fab 0.1.0 |" in text
 
 
-def test_ranges_pairs_and_missed_limits_are_shown_with_the_oldest_date() -> None:
+def test_ranges_pairs_and_exceeded_limits_are_shown_with_oldest_date() -> None:
     results = {
         "ours": {"values": [2.0, 2.5], "date": "2026-11-22", "machine": "new"},
         "theirs": {"values": [1.26], "date": "2026-11-21", "machine": "old"},
@@ -60,7 +60,7 @@ def test_ranges_pairs_and_missed_limits_are_shown_with_the_oldest_date() -> None
         ("", [0.9], False),
     ],
 )
-def test_a_limit_applies_to_the_median_if_it_is_known(limit: str, values: list[float], is_missed: bool) -> None:
+def test_limit_applies_to_known_median(limit: str, values: list[float], is_missed: bool) -> None:
     assert missed({"limit": limit}, [{"values": values}]) == is_missed
 
 
@@ -71,12 +71,12 @@ def test_a_median_is_shown_with_its_range() -> None:
     assert table([row], results).splitlines()[2:] == [shown]
 
 
-def test_a_page_without_the_marks_is_rejected() -> None:
+def test_page_without_markers_is_rejected() -> None:
     with pytest.raises(ValueError, match="must contain the marks"):
         with_table("# Figures\n", {"results": {}, "rows": []}, PAGES[0])
 
 
-def test_measurements_of_clusters_are_stored_as_a_range_when_all_were_measured() -> None:
+def test_measurements_of_all_clusters_are_stored_as_a_range() -> None:
     names = [measure.name for measure in promises.measures()]
     medians = {name: float(number) for number, name in enumerate(names)}
     synths = [medians[name] for name in names if name.startswith("cdk synth, warm: ")]

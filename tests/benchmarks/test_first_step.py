@@ -28,17 +28,17 @@ RECORD = {
 }
 
 
-def test_the_way_to_the_step_is_between_enter_and_what_the_program_says() -> None:
+def test_seconds_to_first_step_are_computed_from_output() -> None:
     assert seconds_to_step("100.250000000\npayload a\n[0]<stdout>:first step 112.750\n") == 12.5
     with pytest.raises(RuntimeError, match="the program did not print `first step`; its output:\n100"):
         seconds_to_step("100.25\nno connection")
 
 
-def test_the_promise_is_two_seconds_at_two_hosts_and_four_at_sixteen() -> None:
+def test_limit_is_two_seconds_for_two_hosts_and_four_for_sixteen() -> None:
     assert (promise_s(2), promise_s(16)) == (2, 4)
 
 
-def test_bare_horovodrun_gets_the_flags_and_the_interpreter_of_ours() -> None:
+def test_plain_horovodrun_gets_our_flags_and_interpreter() -> None:
     launcher, rank, directory = parse_record(RECORD)  # type: ignore[arg-type]  # as JSON has it
     field = Field(train=("fab", "train"), launcher=launcher, rank=rank, directory=directory, config="c", first_s=1.0)
     program = f"-np 2 --gloo {PYTHON} /mnt/efs/payloads/b/program/first_step.py"
@@ -49,6 +49,6 @@ def test_bare_horovodrun_gets_the_flags_and_the_interpreter_of_ours() -> None:
 
 
 @pytest.mark.parametrize("words", [["--hosts", "0"], ["--repeat", "0"]])
-def test_nothing_is_no_measure(words: list[str]) -> None:
+def test_no_measurements_are_rejected(words: list[str]) -> None:
     with pytest.raises(SystemExit):
         main(words)

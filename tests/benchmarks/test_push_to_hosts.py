@@ -14,14 +14,14 @@ FLEET = Fleet(
 )
 
 
-def test_a_tool_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tool_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     lacks = {tool.name: missing(tool) for tool in tools()}
     assert lacks["deepcdk"] == ""
     assert lacks["rsync"].startswith("program rsync not found; install it")
 
 
-def test_each_tool_is_given_every_host_and_the_bastion() -> None:
+def test_each_tool_gets_every_host_and_the_bastion() -> None:
     ours, shared, *others = tools()
     assert ours.push(FLEET, Path("/src"))[:3] == ["fab", "stage-data", "/src"]
     assert shared.push(FLEET, Path("/src"))[3:7] == ["--name", "bench-push", "--to", "shared"]
@@ -30,24 +30,24 @@ def test_each_tool_is_given_every_host_and_the_bastion() -> None:
         assert all(host in words for host in (*FLEET.hosts, FLEET.bastion)), tool.name
 
 
-def test_the_files_are_as_many_and_as_large_as_asked(tmp_path: Path) -> None:
+def test_files_have_requested_number_and_size(tmp_path: Path) -> None:
     fill(tmp_path, 0.1, 250)
     sizes = [path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()]
     assert sizes == [400] * 250
 
 
 @pytest.mark.parametrize("words", [["--hosts", "0"], ["--megabytes", "0"], ["--files", "0"], ["--repeat", "0"]])
-def test_nothing_is_no_measure(words: list[str]) -> None:
+def test_no_measurements_are_rejected(words: list[str]) -> None:
     with pytest.raises(SystemExit):
         main(words)
 
 
-def test_the_bytes_of_all_links_but_the_loopback_are_added_up() -> None:
+def test_bytes_of_all_links_except_loopback_are_added() -> None:
     text = "Inter-|  Receive | Transmit\n face |bytes\n    lo: 9 1 0 0 0 0 0 0 9 1\n  eth0: 100 1 0 0 0 0 0 0 7 1 0\n"
     assert parse_link_bytes(text) == 107
 
 
-def test_a_limit_is_kept_or_exceeded_and_a_terminated_tool_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_limits_are_checked_and_a_terminated_tool_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     book = Book()
     for hosts, ours in ((16, 1000), (64, 1050)):
         samples = {"deepcdk": [2.0, 1.0, 3.0], "rsync": [float("inf")]}

@@ -24,34 +24,34 @@ BEGUN = [
 AGAIN = [{"event": "start", "time": 120.0, "resumed_from": "step-00000010"}, step(121.0, 2, 3), step(122.0, 2, 7)]
 
 
-def test_a_position_is_the_steps_of_all_epochs() -> None:
+def test_position_counts_steps_of_all_epochs() -> None:
     assert positions(BEGUN) == [(101.0, 2), (102.0, 6), (103.0, 10), (104.0, 14)]
 
 
-def test_recovery_lasts_from_the_fault_to_the_first_step_after_the_restart() -> None:
+def test_recovery_ends_at_first_step_after_restart() -> None:
     found = recovered([*BEGUN, *AGAIN], "cut", 110.0, [50.0, 113.0, 190.0])
     assert found == Recovery(fault="cut", noticed_s=3.0, next_step_s=11.0, lost_steps=4)
 
 
-def test_before_the_next_step_there_is_none() -> None:
+def test_no_recovery_time_before_the_next_step() -> None:
     assert recovered([*BEGUN, AGAIN[0]], "cut", 110.0, [113.0]) is None
     assert recovered(BEGUN, "cut", 110.0, [113.0]) is None
     assert recovered([*BEGUN, *AGAIN], "cut", 110.0, [50.0]) is None
 
 
-def test_a_run_that_restarted_has_lost_all_steps() -> None:
+def test_restart_from_scratch_loses_all_steps() -> None:
     anew = [{"event": "start", "time": 120.0, "resumed_from": None}, step(121.0, 1, 1)]
     found = recovered([*BEGUN, *anew], "cut", 110.0, [113.0])
     assert found is not None and found.lost_steps == 14
 
 
-def test_what_an_attempt_before_had_reached_is_not_lost_once_more() -> None:
+def test_steps_lost_by_an_earlier_attempt_are_counted_once() -> None:
     later = [{"event": "start", "time": 140.0, "resumed_from": "step-00000012"}, step(141.0, 2, 4)]
     found = recovered([*BEGUN, step(105.0, 3, 9), *AGAIN, *later], "cut", 130.0, [133.0])
     assert found is not None and found.lost_steps == 5
 
 
-def test_the_recipe_takes_the_settings(tmp_path: Path) -> None:
+def test_recipe_uses_the_settings(tmp_path: Path) -> None:
     config = TrainConfig.from_argv(["--run-dir", str(tmp_path), "--recipe", "digits", *RECIPE])
     assert (config.settings.epochs, config.settings.checkpoint_minutes) == (100000, 0.1)
 
@@ -68,7 +68,7 @@ def test_skipped_and_undone_faults_do_not_count(tmp_path: Path) -> None:
     assert fault_times(record) == [2.0]
 
 
-def test_the_figures_are_medians_with_their_range_by_fault() -> None:
+def test_figures_are_median_and_range_per_fault() -> None:
     several = [Recovery(fault="cut", noticed_s=n, next_step_s=10 * n, lost_steps=round(n)) for n in (1.0, 3.0, 2.0)]
     figures = Figures(recoveries=several, missed=["kill-host"])
     assert list(figures.lines()) == [

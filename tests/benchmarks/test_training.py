@@ -25,12 +25,12 @@ def times(seconds: float, *, ranks: int = 2, total: float = 3.0, others: float =
     return {"chunks": chunks, "cores": [core], "ranks": ranks, "sum": total}
 
 
-def test_speed_adds_up_the_processes() -> None:
+def test_speeds_of_processes_are_added() -> None:
     assert speed("mpi", CASE, [times(0.5), times(0.25, core=1)], 0.1) == 256 / 0.5 + 256 / 0.25
     assert speed("one", CASE, [times(0.5, ranks=1)], 0.1) == 512
 
 
-def test_disturbed_steps_do_not_count() -> None:
+def test_disturbed_steps_are_ignored() -> None:
     two = dataclasses.replace(CASE, chunks=2)
     disturbed = [
         {**times(0.5, others=0.3, core=core), "chunks": times(0.5, others=0.3)["chunks"][:2]} for core in (0, 1)
@@ -56,12 +56,12 @@ def test_ranks_on_the_same_cores_do_not_disturb_each_other() -> None:
         ("one", [times(0.5, ranks=1), times(0.5, ranks=1)]),
     ],
 )
-def test_ranks_that_did_not_train_together_have_no_speed(way: str, found: list[dict[str, Any]]) -> None:
+def test_ranks_without_common_training_have_no_speed(way: str, found: list[dict[str, Any]]) -> None:
     with pytest.raises(RuntimeError, match=f"{way}: "):
         speed(way, CASE, found, 0.1)
 
 
-def test_a_failed_process_fails_the_benchmark_and_ends_the_other(tmp_path: Path) -> None:
+def test_failed_process_fails_benchmark_and_stops_the_other(tmp_path: Path) -> None:
     sleeping = Process(command=(sys.executable, "-c", "import time; time.sleep(600)"))
     failing = Process(command=(sys.executable, "-c", "print('out of order'); raise SystemExit(3)"))
     with pytest.raises(RuntimeError, match=r"exit status \[None, 3\] .*\n*out of order"):
@@ -79,7 +79,7 @@ def test_nothing_is_stored_when_a_rank_dies(monkeypatch: pytest.MonkeyPatch) -> 
     assert not stored
 
 
-def test_a_ratio_is_taken_within_a_round() -> None:
+def test_ratio_is_computed_within_a_round() -> None:
     rounds = [{"mpi": 9.0, "tcp": 10.0}, {"mpi": 4.0, "tcp": 5.0}, {"mpi": 19.0, "tcp": 20.0}]
     found = results("allreduce", CASES["allreduce"], rounds)
     assert found["allreduce, mpi"] == [9.0, 4.0, 19.0]
@@ -96,7 +96,7 @@ def test_any_number_of_rounds_is_printed(
     assert f"program, launcher {shown}" in [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_the_page_shows_only_results_of_the_benchmark() -> None:
+def test_page_shows_only_results_of_the_benchmark() -> None:
     rows = [row for row in json.loads((ROOT / FILE).read_text())["rows"] if row["page"] == "docs/tuning.md"]
     made = {key for name, case in CASES.items() for key in results(name, case, [dict.fromkeys(case.ways, 1.0)])}
     assert {name for row in rows for name in row["results"]} <= made

@@ -121,7 +121,7 @@ SETTINGS: dict[str, tuple[dict[str, str], str, str, str]] = {
 
 
 @pytest.mark.parametrize(("variables", "config", "credentials", "says"), SETTINGS.values(), ids=SETTINGS)
-def test_each_fault_of_the_settings_has_a_message_and_an_action(
+def test_each_wrong_setting_has_a_message_and_a_fix(
     home: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], config: str, credentials: str, says: str
 ) -> None:
     """Source: awslogs #352, #363, awscli-login #35, aws-cli #4879, #9949."""
@@ -139,7 +139,7 @@ def test_each_fault_of_the_settings_has_a_message_and_an_action(
 @pytest.mark.parametrize(
     "name", ["AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_REGION", "AWS_CA_BUNDLE", "AWS_ENDPOINT_URL"]
 )
-def test_an_empty_variable_counts_as_unset(home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_empty_variable_counts_as_unset(home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Source: awslogs #352."""
     write(home, "[default]\nregion = eu-west-1\n", DEFAULT)
     monkeypatch.setenv(name, "")
@@ -164,7 +164,7 @@ def test_no_task_ends_with_a_traceback(home: Path) -> None:
         assert done.returncode == 1
 
 
-def test_a_wrong_clock_is_named(home: Path) -> None:
+def test_wrong_clock_is_reported(home: Path) -> None:
     """Source: aws-cli #4879: AWS reports that the credentials are wrong."""
     there = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=20)
     for code in (
@@ -195,7 +195,7 @@ def silent_endpoint(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
 
 
 @pytest.mark.parametrize("kind", ["service", "role"])
-def test_silent_endpoint_is_reported_after_two_attempts_with_its_service(
+def test_endpoint_without_answer_is_reported_after_two_attempts(
     silent_endpoint: str, home: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     assert client.READ_TIMEOUT_S * client.SILENT_ATTEMPTS <= 60
@@ -214,7 +214,7 @@ def test_silent_endpoint_is_reported_after_two_attempts_with_its_service(
     assert "AWS_ENDPOINT_URL" in caught.value.remedy
 
 
-def test_status_asks_a_silent_endpoint_for_nothing_else(silent_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_stops_calling_endpoint_without_answer(silent_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "READ_TIMEOUT_S", 0.2)
     asked = mock.Mock(side_effect=AssertionError)
     monkeypatch.setattr("cluster.aws.launch_failures.describe_since", asked)
@@ -222,7 +222,7 @@ def test_status_asks_a_silent_endpoint_for_nothing_else(silent_endpoint: str, mo
         _load(Session(PROJECT, ["ssh_cidr=192.0.2.1/32"]))
 
 
-def test_what_aws_login_and_sso_need_is_a_dependency() -> None:
+def test_packages_for_aws_login_and_sso_are_dependencies() -> None:
     """Source: nextstrain/cli #533, aws-cli #9949."""
     assert importlib.util.find_spec("awscrt"), "run `make setup`"
     declared = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
@@ -254,7 +254,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], str]) -> l
     return asked
 
 
-def test_an_mfa_code_is_asked_for_once_and_the_session_is_kept_as_by_the_aws_cli(
+def test_mfa_code_is_requested_once_and_session_is_cached_like_aws_cli(
     api: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Source: aws-cdk #9855, #32312, #1248, aws-sam-cli #1623."""
@@ -275,7 +275,7 @@ def test_an_mfa_code_is_asked_for_once_and_the_session_is_kept_as_by_the_aws_cli
     assert child["AWS_REGION"] == child["AWS_DEFAULT_REGION"] == "us-east-1"
 
 
-def test_credentials_that_other_programs_refresh_are_left_to_them(
+def test_credentials_refreshed_by_other_programs_are_not_cached(
     api: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A deployment may last longer than its first credentials are valid."""
@@ -298,7 +298,7 @@ def test_credentials_that_other_programs_refresh_are_left_to_them(
         assert ("AWS_ACCESS_KEY_ID" not in child and child.get("AWS_PROFILE") == profile) == is_left, profile
 
 
-def test_a_slow_credential_process_is_named_while_it_runs(
+def test_slow_credential_process_is_reported_while_running(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A credential process that hung made every task hang without a message."""
@@ -312,7 +312,7 @@ def test_a_slow_credential_process_is_named_while_it_runs(
     assert "sleep" not in said
 
 
-def test_without_a_terminal_a_message_names_mfa_and_nothing_is_asked(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mfa_without_terminal_is_reported_without_a_prompt(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Source: aws-cdk #9855: `EOFError` and a traceback of 108 lines."""
     monkeypatch.setattr("getpass.getpass", lambda _: pytest.fail("asked"))
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
@@ -328,7 +328,7 @@ def test_without_a_terminal_a_message_names_mfa_and_nothing_is_asked(api: str, m
         assert "aws sts get-caller-identity" in caught.value.remedy
 
 
-def test_no_code_and_a_wrong_one_are_reported(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_and_wrong_mfa_code_are_reported(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Source: aws-sam-cli #1735."""
     asked, aws = terminal(monkeypatch, lambda _: ""), Aws()
     for _ in range(2):
@@ -344,7 +344,7 @@ def test_no_code_and_a_wrong_one_are_reported(api: str, monkeypatch: pytest.Monk
     assert "repeat the command" in caught.value.remedy
 
 
-def test_a_home_that_cannot_be_written_to_costs_a_question_each_time(
+def test_unwritable_home_requires_mfa_code_each_time(
     api: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Source: aws-cdk #1248."""
@@ -356,14 +356,14 @@ def test_a_home_that_cannot_be_written_to_costs_a_question_each_time(
     assert "could not be stored for later commands" in capsys.readouterr().err
 
 
-def test_keys_of_the_environment_are_passed_on_as_they_are(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_in_environment_are_passed_unchanged(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Source: aws-cdk #32312."""
     for name, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", **HERE}.items():
         monkeypatch.setenv(name, value)
     assert Aws().environment() == {**os.environ, "AWS_DEFAULT_REGION": "us-east-1"}
 
 
-def test_without_credentials_no_program_is_started(home: Path) -> None:
+def test_no_program_is_started_without_credentials(home: Path) -> None:
     """Source: aws-cdk #9855: the CDK CLI printed `Unable to resolve AWS account to use`."""
     with pytest.raises(AwsError, match="no AWS credentials"):
         Aws().environment()

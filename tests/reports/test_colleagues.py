@@ -48,7 +48,7 @@ from tests.stacks.clusters import snapshots
 ALICE = {"user": "alice", "host": "desk", "identity": "arn:aws:iam::1:user/alice", "laptop": "0" * 32}
 
 
-def test_who_started_a_run_is_recorded_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_who_started_run_is_recorded_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Source: skypilot #1565."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))  # This process holds the lock of the run.
     spec = make_spec(run_id="20260101-000000-one-ab12")
@@ -109,7 +109,7 @@ class Stopping:
         ("another home", "running", False, False),
     ],
 )
-def test_stop_asks_before_it_ends_the_run_of_somebody_else(
+def test_stop_asks_before_stopping_run_of_another_user(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, started_by: Any, state: str, yes: bool, stops: bool
 ) -> None:
     """Source: skypilot #1565: `fab stop` on another laptop, without a terminal, stopped the run without asking."""
@@ -126,14 +126,14 @@ def test_stop_asks_before_it_ends_the_run_of_somebody_else(
     assert session.stopped == ["one"] * stops
 
 
-def test_every_task_that_ends_runs_names_who_started_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_task_that_stops_runs_shows_who_started_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Source: skypilot #5994."""
     monkeypatch.setenv("HOME", str(tmp_path))
     live = LiveRuns(run_ids=("one", "two"), starters={"one": ALICE, "two": run_owner.here()})
     assert describe_stop(live) == " First runs one, two are stopped. Somebody else started one (alice@desk)."
 
 
-def test_user_without_a_name_is_one_by_number(tmp_path: Path) -> None:
+def test_user_without_passwd_entry_is_shown_by_number(tmp_path: Path) -> None:
     """In a container without a passwd entry, every task needed USER."""
     if os.geteuid():
         pytest.skip("needs root, to become another user")
@@ -174,7 +174,7 @@ def parameter_store(images: Mapping[str, str]) -> Any:
 @pytest.mark.parametrize(
     ("newest", "context"), [("ami-new", {PARAMETER: "ami-old"}), ("ami-old", None), ("", {PARAMETER: "ami-old"})]
 )
-def test_deployed_image_is_kept_while_the_parameter_names_another(
+def test_deployed_image_is_kept_if_parameter_changes(
     template: dict[str, Any], newest: str, context: dict[str, str] | None
 ) -> None:
     """Source: aws-cdk #5675. A parameter that cannot be read may also name another image."""
@@ -188,14 +188,14 @@ def test_deployed_image_is_kept_while_the_parameter_names_another(
     assert ("to change to it: `fab up --update-images`" in said) == (newest == "ami-new")
 
 
-def test_image_by_id_is_the_users_own(tmp_path: Path) -> None:
+def test_image_id_is_used_unchanged(tmp_path: Path) -> None:
     """Source: aws-cdk #5675."""
     assert kept_images.deployed({}, launch_template("ami-own")) == {}
     config = ClusterConfig(worker_image_id="ami-0123456789abcdef0")
     assert image(config, "worker", kept={"": "ami-old"}).id == "ami-0123456789abcdef0"
 
 
-def test_template_holds_the_kept_image_and_its_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_template_contains_kept_image_and_its_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Source: aws-cdk #5675."""
     monkeypatch.setenv("CDK_VALIDATION", "false")
     app = App(context={KEPT_IMAGES: json.dumps({PARAMETER: "ami-0123456789abcdef0"})})
@@ -242,7 +242,7 @@ def test_failed_boot_command_fails_the_node_with_the_command(tmp_path: Path) -> 
     assert lab.owners() == {} and not (tmp_path / "later").exists()
 
 
-def test_boot_command_that_hangs_fails_the_node_while_the_stack_still_waits(tmp_path: Path) -> None:
+def test_hanging_boot_command_fails_node_before_stack_timeout(tmp_path: Path) -> None:
     """Source: gridai #148. The node never signalled, so the deployment failed without a reason."""
     lab = Lab(tmp_path)
     node = lab.node("worker", 1, commands=("sleep 20; true", f"touch {tmp_path}/later"), ready_s=123)
@@ -263,7 +263,7 @@ def test_boot_command_that_cannot_run_is_rejected(command: str) -> None:
         ClusterConfig(boot_commands=(command,))
 
 
-def test_ready_timeout_that_leaves_no_time_for_boot_commands_is_rejected() -> None:
+def test_ready_timeout_too_short_for_boot_commands_is_rejected() -> None:
     """Source: gridai #148. Each command had one second if ready_timeout_min was 2."""
     for minutes in (1, 2, 4):
         with pytest.raises(ConfigError, match=f"ready_timeout_min = {minutes}: must be 5 or more with boot_commands"):
@@ -273,7 +273,7 @@ def test_ready_timeout_that_leaves_no_time_for_boot_commands_is_rejected() -> No
     assert ClusterConfig(boot_commands=("sleep 3",)).ready_min == 15
 
 
-def test_boot_commands_beyond_the_limit_of_user_data_are_rejected_at_synthesis(
+def test_boot_commands_exceeding_user_data_limit_are_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Source: gridai #148. Only workers run the commands, so the master boots whatever they do."""
@@ -286,7 +286,7 @@ def test_boot_commands_beyond_the_limit_of_user_data_are_rejected_at_synthesis(
     assert ("mesa-libGL" in worker, "mesa-libGL" in master) == (True, False)
 
 
-def test_alarm_that_terminated_workers_of_a_run_is_named() -> None:
+def test_alarm_that_terminated_workers_is_shown() -> None:
     """Source: dstack #890: the run restarted "for workers that no longer answer", and no message named the alarm."""
 
     def activity(at: float, what: str, cause: str) -> dict[str, Any]:
@@ -312,7 +312,7 @@ def test_alarm_that_terminated_workers_of_a_run_is_named() -> None:
     assert ("alarm", lines[0]) in rows
 
 
-def test_live_run_that_waits_is_not_idle() -> None:
+def test_waiting_run_is_not_idle() -> None:
     """Source: dstack #890. The alarm is from the template, computed as CloudWatch's guide describes it."""
     document = yaml.safe_load(snapshots.path("everything").read_text(encoding="utf-8"))
     alarm = document["Resources"]["GuardIdle"]["Properties"]

@@ -110,7 +110,7 @@ def packed(directory: Path, said: list[str] | None = None, *, launcher: str = "p
     return pack(program, lambda: nodes, 1, launcher, project=PROJECT, report=report)
 
 
-def test_every_package_over_the_runtime_is_locked_by_its_hash(tmp_path: Path, index: Path) -> None:
+def test_every_package_is_locked_by_its_hash(tmp_path: Path, index: Path) -> None:
     """Ray #54263: packages were resolved again on a node, without hashes."""
     found = packed(write_project(tmp_path, "import einops", requirements__txt="einops<0.8\nnumpy\nrequests[socks]\n"))
     assert found.environment.over_runtime
@@ -146,7 +146,7 @@ def test_every_package_over_the_runtime_is_locked_by_its_hash(tmp_path: Path, in
         ),
     ],
 )
-def test_packages_come_from_the_projects_own_file(
+def test_packages_are_read_from_project_file(
     tmp_path: Path, index: Path, files: dict[str, str], flags: dict[str, Any], chosen: str
 ) -> None:
     """Ray #54263, #51196, skypilot #1305: only requirements.txt was read."""
@@ -156,7 +156,7 @@ def test_packages_come_from_the_projects_own_file(
     assert f"packages from {chosen}" in said
 
 
-def test_uv_lock_is_read_and_chosen_before_pyproject(tmp_path: Path, index: Path) -> None:
+def test_uv_lock_takes_precedence_over_pyproject(tmp_path: Path, index: Path) -> None:
     """Ray #51196: a lock file given as requirements was rejected."""
     text = "[project]\nname='p'\nversion='1'\nrequires-python='>=3.10'\ndependencies=['einops<0.8']\n"
     directory = write_project(tmp_path, "import einops", pyproject__toml=text)
@@ -219,7 +219,7 @@ SIGN_INS: Final = {
 
 
 @pytest.mark.parametrize("case", SIGN_INS)
-def test_laptop_brings_what_only_it_may_download(
+def test_laptop_uploads_packages_only_it_can_download(
     tmp_path: Path, private_index: str, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     """Nodes could not sign in, and a direct URL with a token was in the lock file."""
@@ -237,7 +237,7 @@ def test_laptop_brings_what_only_it_may_download(
     assert private_index not in found.environment.lock
 
 
-def test_direct_url_is_what_nodes_download(tmp_path: Path, private_index: str) -> None:
+def test_nodes_download_direct_url(tmp_path: Path, private_index: str) -> None:
     """Nodes looked for the package in their index."""
     url = f"http://{private_index}/open/inhouse-2.0-py3-none-any.whl"
     found = packed(write_project(tmp_path, "import inhouse", requirements__txt=f"inhouse @ {url}\n"))
@@ -246,7 +246,7 @@ def test_direct_url_is_what_nodes_download(tmp_path: Path, private_index: str) -
 
 
 @pytest.mark.parametrize("where", ["netrc", "index", "uv.toml"])
-def test_files_beside_a_signed_in_index_are_what_nodes_download_if_anyone_may(
+def test_nodes_download_public_files_of_index_with_login(
     tmp_path: Path, private_index: str, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """Because netrc had one password for the host, the laptop also uploaded its public wheels."""
@@ -265,7 +265,7 @@ def test_files_beside_a_signed_in_index_are_what_nodes_download_if_anyone_may(
 
 
 @pytest.mark.parametrize("where", ["uv.toml", "files elsewhere"])
-def test_laptop_brings_what_an_index_with_a_password_has(
+def test_laptop_uploads_packages_of_index_with_password(
     tmp_path: Path, private_index: str, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """Packages of such an index were locked by name only, and nodes asked PyPI for them."""
@@ -309,7 +309,7 @@ def test_each_index_of_a_host_has_its_own_password(tmp_path: Path) -> None:
         ("http://[::1]:81/packages/", "http://[::2]:81/a.whl", False),
     ],
 )
-def test_a_password_of_an_index_goes_to_its_host_and_port_and_never_in_clear(
+def test_index_password_is_sent_only_to_its_host_and_port_and_encrypted(
     tmp_path: Path, index: str, url: str, is_signed: bool
 ) -> None:
     """If an https index listed a link to http, its password was sent there."""
@@ -338,7 +338,7 @@ def test_a_password_of_an_index_goes_to_its_host_and_port_and_never_in_clear(
         "pip = {extra-index-url = 5, index-url = 'https://[x'}",
     ],
 )
-def test_malformed_indexes_are_left_to_uv(tmp_path: Path, settings: str) -> None:
+def test_malformed_index_is_left_to_uv(tmp_path: Path, settings: str) -> None:
     """`[tool.uv] index = "x"` raised an AttributeError, and `https://[x` a ValueError."""
     environ = {"NETRC": "/", "XDG_CONFIG_HOME": str(tmp_path / "none"), "UV_INDEX": "https://[y https://u:p@host/"}
     (tmp_path / "pyproject.toml").write_text(f"[tool.uv]\n{settings}\n")
@@ -351,7 +351,7 @@ def test_malformed_indexes_are_left_to_uv(tmp_path: Path, settings: str) -> None
     "lock",
     ["packages = 'x'", "packages = 5", "packages = ['x']", "packages = [{sdist = 'x'}]", "packages = [{wheels = 5}]"],
 )
-def test_a_malformed_lock_file_is_an_error_with_its_name(tmp_path: Path, lock: str) -> None:
+def test_malformed_lock_file_is_reported_with_its_name(tmp_path: Path, lock: str) -> None:
     """`packages = "x"` in pylock.toml raised an AttributeError."""
     project = write_project(tmp_path, "import einops", pylock__toml=f"{lock}\n")
     with pytest.raises(RequirementsError, match=r"pylock\.toml is not a lock file of PEP 751"):
@@ -359,7 +359,7 @@ def test_a_malformed_lock_file_is_an_error_with_its_name(tmp_path: Path, lock: s
 
 
 @pytest.mark.parametrize("most", [1, 2])
-def test_download_that_ends_early_is_repeated_once(
+def test_incomplete_download_is_retried_once(
     tmp_path: Path, private_index: str, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """A part of a wheel was kept as the wheel."""
@@ -379,7 +379,7 @@ def test_download_that_ends_early_is_repeated_once(
         assert brought is not None and zipfile.is_zipfile(brought)
 
 
-def test_wrong_password_of_a_file_names_the_variables_that_give_it(private_index: str, tmp_path: Path) -> None:
+def test_wrong_file_password_is_reported_with_variables_to_set(private_index: str, tmp_path: Path) -> None:
     """The suggested fix was a directory of wheels."""
     builder = WheelBuilder(
         kind=RuntimeKind(processor="x86_64", python="3.12"),
@@ -393,7 +393,7 @@ def test_wrong_password_of_a_file_names_the_variables_that_give_it(private_index
     assert "UV_INDEX_NAME_PASSWORD" in caught.value.remedy
 
 
-def test_netrc_that_cannot_be_read_is_left_out(
+def test_unreadable_netrc_is_ignored(
     tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Netrc files of other programs may have lines that Python cannot read."""
@@ -403,7 +403,7 @@ def test_netrc_that_cannot_be_read_is_left_out(
     assert capsys.readouterr().err.count("netrc is not used") == 1
 
 
-def test_wrong_password_of_an_index_is_reported_without_it(
+def test_wrong_index_password_is_reported_but_not_printed(
     tmp_path: Path, private_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A token in the user part of a URL was printed."""
@@ -423,7 +423,7 @@ def test_wrong_password_of_an_index_is_reported_without_it(
         ("setup.cfg", "echo '-e .' > requirements.txt"),
     ],
 )
-def test_a_file_that_is_not_read_is_named_with_its_export(tmp_path: Path, name: str, command: str) -> None:
+def test_unsupported_file_is_reported_with_export_command(tmp_path: Path, name: str, command: str) -> None:
     """Ray #50961, skypilot #1305: the ImportError came after nodes had been started."""
     directory, said = write_project(tmp_path, "import einops"), list[str]()
     (directory / name).touch()
@@ -437,7 +437,7 @@ def test_a_file_that_is_not_read_is_named_with_its_export(tmp_path: Path, name: 
 @pytest.mark.parametrize(
     "name", ["requirements-dev.txt", "dev-requirements.txt", "requirements.in", "requirements/base.txt"]
 )
-def test_a_list_of_packages_with_another_name_is_reported(tmp_path: Path, index: Path, name: str) -> None:
+def test_package_list_with_other_name_is_reported(tmp_path: Path, index: Path, name: str) -> None:
     """Ray #50961: only the ImportError was reported."""
     directory, said = write_project(tmp_path, "import einops"), list[str]()
     (directory / name).parent.mkdir(exist_ok=True)
@@ -447,7 +447,7 @@ def test_a_list_of_packages_with_another_name_is_reported(tmp_path: Path, index:
     assert packed(directory, requirements=name).environment.packages == {"einops": "0.8.1"}
 
 
-def test_packages_in_the_script_itself_are_installed(tmp_path: Path, index: Path) -> None:
+def test_packages_of_inline_script_metadata_are_installed(tmp_path: Path, index: Path) -> None:
     """Ray #54263: uv reads inline metadata (PEP 723), and `uv run train.py` works on the laptop."""
     script = "# /// script\n# requires-python = '>=3.11'\n# dependencies = ['einops<0.8']\n# ///\nimport einops\n"
     directory, said = write_project(tmp_path, script), list[str]()
@@ -488,14 +488,14 @@ def test_a_script_that_works_with_and_without_jupyter_is_accepted(tmp_path: Path
     packed(write_project(tmp_path, f"{text}\n"))
 
 
-def test_ipythons_own_function_gives_none_to_a_script(tmp_path: Path) -> None:
+def test_get_ipython_returns_none_in_a_script(tmp_path: Path) -> None:
     """Spyder's header `from IPython import get_ipython` raised an AttributeError of None on billed nodes."""
     line = "get_ipython().run_line_magic('reset', '-sf')"
     with pytest.raises(UsageError, match="Jupyter command at line 2"):
         packed(write_project(tmp_path, f"from IPython import get_ipython\n{line}\n"))
 
 
-def test_modules_that_the_nodes_lack_are_listed_before_any_cost(tmp_path: Path, index: Path) -> None:
+def test_missing_modules_are_listed_before_start(tmp_path: Path, index: Path) -> None:
     """Ray #54263: a missing module caused an ImportError on billed nodes."""
     script = """
 import os, yaml, cv2, attr, numpy, imp, distutils.core, nowhere.at.all, helpers
@@ -519,7 +519,7 @@ def f():
     )
 
 
-def test_a_likely_distribution_of_a_module_causes_no_warning() -> None:
+def test_module_of_similarly_named_package_causes_no_warning() -> None:
     """Ray #54263: names of modules and distributions differ."""
     there = {
         "beautifulsoup4",
@@ -542,7 +542,7 @@ def git(directory: Path, *words: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_a_git_requirement_becomes_a_wheel_of_the_resolved_commit(tmp_path: Path, index: Path) -> None:
+def test_git_requirement_is_built_from_resolved_commit(tmp_path: Path, index: Path) -> None:
     """MLServer #1562, sagemaker-python-sdk #4474: nodes have no git."""
     source = write_source(tmp_path / "tinypkg", "tinypkg")
     git(source, "init", "-q")
@@ -560,7 +560,7 @@ def test_a_git_requirement_becomes_a_wheel_of_the_resolved_commit(tmp_path: Path
 
 
 @pytest.mark.parametrize("line", [".", "-e .", "./lib", "-e ./lib", "lib @ file://{}/lib"])
-def test_a_local_directory_becomes_a_wheel(tmp_path: Path, index: Path, line: str) -> None:
+def test_local_directory_is_built_as_wheel(tmp_path: Path, index: Path, line: str) -> None:
     """kfp-notebook #73: the project itself is a requirement."""
     directory = write_project(tmp_path, "")
     source = write_source(directory / "lib" if "lib" in line else directory, "lib")
@@ -570,7 +570,7 @@ def test_a_local_directory_becomes_a_wheel(tmp_path: Path, index: Path, line: st
     assert not [path for path in source.rglob("*") if path.name == "build" or path.suffix == ".egg-info"]
 
 
-def test_a_project_with_a_build_system_is_installed_with_its_packages(tmp_path: Path, index: Path) -> None:
+def test_project_with_build_system_is_installed_with_its_packages(tmp_path: Path, index: Path) -> None:
     """kfp-notebook #73: a package in src/ is imported by its name."""
     directory = write_project(tmp_path, "import lib")
     write_source(directory, "lib")
@@ -587,7 +587,7 @@ def test_a_source_distribution_is_built_on_the_laptop(tmp_path: Path, index: Pat
     assert [wheel.name for wheel in found.environment.wheels] == ["old-0.1-py3-none-any.whl"]
 
 
-def test_compiled_code_for_another_platform_is_rejected(tmp_path: Path, index: Path) -> None:
+def test_wheel_for_another_platform_is_rejected(tmp_path: Path, index: Path) -> None:
     """MLServer #1562: a wheel for this machine does not load on the nodes."""
     directory = write_project(tmp_path, "", requirements__txt="./lib\n")
     write_source(directory / "lib", "lib", tag="cp312-cp312-macosx_11_0_arm64")
@@ -597,7 +597,7 @@ def test_compiled_code_for_another_platform_is_rejected(tmp_path: Path, index: P
     assert "--find-links" in failed.value.remedy
 
 
-def test_wheel_for_a_newer_glibc_is_rejected_with_this_cause(
+def test_wheel_for_newer_glibc_is_rejected_with_reason(
     tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cluster.programs.wheel_build._glibc", lambda _: 99)
@@ -607,7 +607,7 @@ def test_wheel_for_a_newer_glibc_is_rejected_with_this_cause(
         packed(directory)
 
 
-def test_a_failed_build_shows_the_packages_own_last_lines(tmp_path: Path, index: Path) -> None:
+def test_failed_build_shows_last_lines_of_package(tmp_path: Path, index: Path) -> None:
     """sagemaker-python-sdk #4474: only the installer's own messages were printed."""
     directory = write_project(tmp_path, "", requirements__txt="./lib\n")
     write_source(directory / "lib", "lib", fails="raise SystemExit('mysql_config not found')")
@@ -635,7 +635,7 @@ See above for output.
 """
 
 
-def test_the_reason_of_a_failed_installation_is_the_packages_own() -> None:
+def test_failed_installation_shows_error_of_package() -> None:
     """sagemaker-python-sdk #4474: pip's "See above for output" was all that was printed."""
     assert reason_lines(PIP) == [
         "Building wheel for lib (pyproject.toml) did not run successfully.",
@@ -646,9 +646,7 @@ def test_the_reason_of_a_failed_installation_is_the_packages_own() -> None:
     assert reason_lines("WARNING: retry\nERROR: No matching distribution\n") == ["ERROR: No matching distribution"]
 
 
-def test_workers_without_gpus_get_torch_without_cuda(
-    tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_without_gpus_get_cpu_torch(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """owid/etl PR 6530: 2.9 GB of CUDA packages for CPU workers."""
     options: list[tuple[str, ...]] = []
     real = uv_compile.ask
@@ -676,7 +674,7 @@ def test_workers_without_gpus_get_torch_without_cuda(
     assert said == ["over the nodes' runtime: torch 2.13.0+cpu; 1 package, 100 MB to download"]
 
 
-def test_an_unreachable_index_of_torch_for_cpus_is_reported(
+def test_unreachable_index_of_cpu_torch_is_reported(
     tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """owid/etl PR 6530: the larger build is never chosen silently."""
@@ -695,7 +693,7 @@ def test_an_unreachable_index_of_torch_for_cpus_is_reported(
     assert "2 packages, " in said[1]
 
 
-def test_requirements_and_entry_take_any_path_that_the_shell_takes(
+def test_requirements_and_entry_accept_any_shell_path(
     tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ray #54263: an absolute path inside the payload was rejected with a wrong reason."""
@@ -760,7 +758,7 @@ def test_requirements_and_entry_take_any_path_that_the_shell_takes(
         ("python -c 'import own'", {"own.py": "import other\n", "other.py": ""}, ""),
     ],
 )
-def test_own_modules_where_python_does_not_look_are_reported(
+def test_own_modules_outside_python_path_are_reported(
     tmp_path: Path, entry: str, files: dict[str, str], path: str
 ) -> None:
     """Without `pip install -e .`, minGPT's `projects/adder/adder.py` failed on the nodes with ModuleNotFoundError."""
@@ -779,7 +777,7 @@ def test_own_modules_where_python_does_not_look_are_reported(
 @pytest.mark.parametrize(
     ("horovod", "horovod_for", "is_listed"), [(True, (), False), (False, ("torch",), False), (False, (), True)]
 )
-def test_the_sources_of_horovod_do_not_replace_the_built_horovod(
+def test_horovod_sources_do_not_replace_built_horovod(
     tmp_path: Path, horovod: bool, horovod_for: tuple[str, ...], is_listed: bool
 ) -> None:
     """Horovod's `examples/pytorch/pytorch_mnist.py` in a checkout: PYTHONPATH=. would import the unbuilt sources."""
@@ -794,7 +792,7 @@ def test_the_sources_of_horovod_do_not_replace_the_built_horovod(
     assert [each.module for each in found] == ["horovod"] * is_listed
 
 
-def test_a_project_that_its_requirements_install_is_found(tmp_path: Path, index: Path) -> None:
+def test_project_installed_by_its_requirements_is_found(tmp_path: Path, index: Path) -> None:
     """As in minGPT's README: `pip install -e .`, then `projects/adder/adder.py`."""
     project = write_source(tmp_path / "project", "own")
     (project / "requirements.txt").write_text("-e .\n")

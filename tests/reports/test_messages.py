@@ -104,7 +104,7 @@ def test_entry_that_is_not_utf_8_is_rejected(project: Path) -> None:
         Program.from_arguments(str(project), "latin.py", ())
 
 
-def test_payload_that_is_a_file_is_named(project: Path) -> None:
+def test_payload_that_is_a_file_is_rejected(project: Path) -> None:
     """The message was about --entry."""
     with pytest.raises(
         UsageError, match=r"--payload.*is a file; give its directory, .*project, and the command in --entry"
@@ -118,7 +118,7 @@ def test_module_of_the_requirements_is_accepted(project: Path) -> None:
     assert Program.from_arguments(str(project), "-m accelerate.commands.launch train.py", ()).script is None
 
 
-def test_module_in_src_is_rejected_with_the_entry_that_works(project: Path) -> None:
+def test_module_in_src_is_rejected_with_working_entry(project: Path) -> None:
     """Projects with a src layout set PYTHONPATH on the laptop."""
     (project / "src" / "inner").mkdir(parents=True)
     (project / "src" / "inner" / "train.py").touch()
@@ -138,7 +138,7 @@ def test_module_in_src_is_rejected_with_the_entry_that_works(project: Path) -> N
         ([], ""),
     ],
 )
-def test_show_prints_the_command_as_nodes_run_it(command: list[str], shown: str) -> None:
+def test_show_prints_command_run_on_nodes(command: list[str], shown: str) -> None:
     """`fab show` printed `python ./start.sh`."""
     state = {"state": "succeeded", "started": 0, "updated": 1}
     record = {"run_id": "r", "state": state, "spec": {"command": command}, "checkpoints": [], "attempts": 1}
@@ -154,14 +154,14 @@ def test_program_without_a_result_file_is_not_reported_as_missing_one(tmp_path: 
     assert result_table(tmp_path).title == f"no result of {tmp_path.name}"
 
 
-def test_region_that_does_not_exist_is_named_with_its_setting() -> None:
+def test_unknown_region_is_reported_with_its_setting() -> None:
     """A mistyped region caused an InternalFailure, or was blamed on the credentials."""
     text = "Credential should be scoped to a valid region: us-est-1"
     with pytest.raises(AwsError, match=r"(?s)unknown AWS region.*us-est-1.*AWS_REGION"), aws_errors("asking"):
         raise ClientError({"Error": {"Code": "SignatureDoesNotMatch", "Message": text}}, "DescribeStacks")
 
 
-def test_change_of_outputs_alone_is_named_in_the_plan() -> None:
+def test_plan_shows_change_of_only_outputs() -> None:
     """A new version of only the bootstrap printed an empty table."""
     assert change_table("deepcdk", ()).rows == (("changed", "outputs, parameters or metadata", "no resource changes"),)
 
@@ -175,7 +175,7 @@ def test_change_of_outputs_alone_is_named_in_the_plan() -> None:
         ("UPDATE_ROLLBACK_COMPLETE", ""),
     ],
 )
-def test_up_of_a_stack_that_cannot_change_says_what_to_do(status: str, action: str) -> None:
+def test_up_of_unchangeable_stack_says_what_to_do(status: str, action: str) -> None:
     """After a failed `fab down`, `fab up` printed only CloudFormation's message."""
     reason = "The following resource(s) failed to delete: [Files]."
     with pytest.raises(DeepcdkError, match=action) if action else contextlib.nullcontext():
@@ -183,7 +183,7 @@ def test_up_of_a_stack_that_cannot_change_says_what_to_do(status: str, action: s
 
 
 @pytest.mark.parametrize("there", [None, {"StackStatus": "CREATE_COMPLETE"}])
-def test_plan_without_bootstrap_calls_only_a_new_cluster_new(
+def test_plan_without_bootstrap_distinguishes_new_cluster(
     monkeypatch: pytest.MonkeyPatch, there: dict[str, Any] | None
 ) -> None:
     """`fab up --plan` printed "new cluster" for a deployed cluster."""
@@ -206,7 +206,7 @@ def test_plan_without_bootstrap_calls_only_a_new_cluster_new(
         ("HOME=/etc/passwd {} recipes", 1, "deepcdk: cannot use /etc/passwd/.fabric.yaml: Not a directory\n  do: "),
     ],
 )
-def test_streams_and_homes_that_cannot_be_used_cause_no_traceback(command: str, status: int, says: str) -> None:
+def test_unusable_streams_and_homes_cause_no_traceback(command: str, status: int, says: str) -> None:
     """A full disk, closed streams and a home that is a file caused tracebacks."""
     program = f"{sys.executable} -c 'from cluster.cli.program import make_program; make_program().run()'"
     done = subprocess.run(

@@ -61,7 +61,7 @@ CLEARED = [b"\r\x1b[2K%d of 9" % each for each in range(10)]
     ],
 )
 @pytest.mark.parametrize("end", [b"\n", b"", b"\r\n", b"\r"])
-def test_states_of_a_progress_bar_are_not_lines_of_the_log(
+def test_progress_bar_updates_are_not_lines_of_the_log(
     states: list[bytes], first: bytes, last: bytes, end: bytes
 ) -> None:
     """Source: ray #4082."""
@@ -69,7 +69,7 @@ def test_states_of_a_progress_bar_are_not_lines_of_the_log(
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_states_of_a_bar_below_another_one_are_not_lines(size: int) -> None:
+def test_updates_of_nested_progress_bars_are_not_lines(size: int) -> None:
     """Source: ray #4082. tqdm shows nested loops so: each state of the inner bar was a line."""
     inner = b"".join(b"\n\rinner %d%%\x1b[A" % each for each in range(101))
     text = b"".join(b"\repoch %d" % epoch + inner + b"\n\r        \r\x1b[A" for epoch in range(3)) + b"\repoch 3\n"
@@ -79,7 +79,7 @@ def test_states_of_a_bar_below_another_one_are_not_lines(size: int) -> None:
     assert found == kept
 
 
-def test_state_of_a_slow_bar_is_shown_now_and_then() -> None:
+def test_slow_progress_bar_is_shown_periodically() -> None:
     """Source: ray #4082."""
     assert len(collapsed(*TQDM, b"\n", every_s=1.0)) == pytest.approx(100 / BAR_S, abs=2)
     clock = Clock()
@@ -93,7 +93,7 @@ def test_state_of_a_slow_bar_is_shown_now_and_then() -> None:
     assert (lines.idle(), lines.idle()) == ([b"4%\n"], [])
 
 
-def test_lines_beside_a_bar_are_kept() -> None:
+def test_lines_between_progress_bar_updates_are_kept() -> None:
     """Source: ray #4082."""
     assert collapsed(b"one\n\n  \n5%\r6%\rtwo\r\nthree") == [b"one\n", b"\n", b"  \n", b"5%\n", b"two\n", b"three\n"]
 
@@ -139,7 +139,7 @@ def show_log(*masters: FakeMaster, run_id: str = "one", following: bool = False)
     print_log(supervisor, run_id, connect=lambda: next(waiting), following=following, rank=None)
 
 
-def test_log_is_printed_as_it_was_written_in_large_pieces(
+def test_log_is_printed_unchanged_in_large_chunks(
     long_log: tuple[RunDirectory, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`fab logs` of 53 MB took 99 s, because it printed each line separately."""
@@ -150,7 +150,7 @@ def test_log_is_printed_as_it_was_written_in_large_pieces(
 
 
 @pytest.mark.parametrize("following", [False, True])
-def test_log_is_complete_if_the_connection_breaks_within_a_line(
+def test_log_is_complete_after_connection_loss_within_a_line(
     long_log: tuple[RunDirectory, str], following: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The log was incomplete, and with --follow the task waited for a lost connection."""
@@ -172,7 +172,7 @@ def test_last_lines_of_a_failed_run_are_printed_once() -> None:
     assert ["the last" in describe_end(progress, None, log=log)[0] for log in (False, True)] == [True, False]
 
 
-def test_logs_of_several_runs_asks_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_with_several_runs_asks_to_choose_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It first printed "a command on the master failed (status 4)"."""
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
@@ -189,7 +189,7 @@ def numbered(messages: Iterable[dict[str, Any]]) -> list[tuple[int, str]]:
     return [pair for each in log for pair in enumerate(each["lines"], each["next"] - len(each["lines"]))]
 
 
-def test_the_log_of_a_run_is_bounded_and_reports_it(tmp_path: Path) -> None:
+def test_log_of_run_has_size_limit_and_reports_truncation(tmp_path: Path) -> None:
     """Nothing limited the size of `launcher.log`, on billed storage."""
     directory = RunDirectory(path=tmp_path / "one")
     directory.path.mkdir()
@@ -215,7 +215,7 @@ def test_the_log_of_a_run_is_bounded_and_reports_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_end_of_a_truncated_log_is_read_without_its_earlier_lines(tmp_path: Path, replaced: bool) -> None:
+def test_reading_end_of_truncated_log_skips_earlier_lines(tmp_path: Path, replaced: bool) -> None:
     log = tmp_path / "launcher.log"
     log.write_bytes(b"[0]<stdout>:a line\n" * 100)
     assert run_log.cut(log, 1000, 500)
@@ -225,7 +225,7 @@ def test_end_of_a_truncated_log_is_read_without_its_earlier_lines(tmp_path: Path
     assert run_log.last_text(log, 4000) == log.read_text()
 
 
-def test_lines_of_a_long_log_are_counted_and_kept_over_all_blocks(tmp_path: Path) -> None:
+def test_lines_of_long_log_are_counted_across_blocks(tmp_path: Path) -> None:
     """A log is read in blocks of 1 MiB."""
     directory = RunDirectory(path=tmp_path)
     lines = [b"[0]<stdout>:line %d\n" % number for number in range(200_000)]
@@ -237,7 +237,7 @@ def test_lines_of_a_long_log_are_counted_and_kept_over_all_blocks(tmp_path: Path
     assert (3 << 19) - 100 < len(kept) < 3 << 19 and b"".join(lines).endswith(b"\n" + kept)
 
 
-def test_log_is_followed_over_a_cut_and_a_new_connection(tmp_path: Path) -> None:
+def test_log_is_followed_across_truncation_and_reconnect(tmp_path: Path) -> None:
     """Line numbers stay valid although earlier lines are removed."""
     runs = tmp_path / "one"
     runs.mkdir()
@@ -271,7 +271,7 @@ def test_log_is_followed_over_a_cut_and_a_new_connection(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("place", ["link", "directory", "none"])
-def test_only_a_log_is_cut(tmp_path: Path, place: str) -> None:
+def test_only_logs_are_truncated(tmp_path: Path, place: str) -> None:
     """A rank may replace the log by a link."""
     target = tmp_path / "target"
     target.write_text("x" * 1000)
@@ -286,7 +286,7 @@ def test_only_a_log_is_cut(tmp_path: Path, place: str) -> None:
     assert target.stat().st_size == 1000
 
 
-def test_an_exception_with_a_message_of_2_mb_is_bounded_everywhere_but_in_the_log(tmp_path: Path) -> None:
+def test_exception_message_of_2_mb_is_shortened_except_in_log(tmp_path: Path) -> None:
     """The log has it all; state, notification, `fab show` and `fab attach` have its beginning."""
     message = "x" * 2_000_000
     stderr = f"Traceback (most recent call last):\n  File 'train.py', line 1\nValueError: {message}\n".encode()
@@ -320,7 +320,7 @@ def test_an_exception_with_a_message_of_2_mb_is_bounded_everywhere_but_in_the_lo
     ],
     ids=["colours", "title and link", "cursor", "nested"],
 )
-def test_reason_and_last_lines_have_no_colours_and_the_log_keeps_them(tmp_path: Path, coloured: bytes) -> None:
+def test_colours_are_removed_except_in_log(tmp_path: Path, coloured: bytes) -> None:
     """Python 3.13 and Rich colour tracebacks: the reason was `\\x1b[1;35mValueError\\x1b[0m: ...`, or missing."""
     stderr = b"\x1b[1mTraceback (most recent call last):\x1b[0m\n  File 'train.py', line 1\n" + coloured + b"\n"
     log = b"".join(Lines(b"[1]<stderr>:").feed(stderr)) + b"[launcher] rank 1 exited first: 1\n"

@@ -70,7 +70,7 @@ def test_soft_limits_of_ranks_are_raised_to_the_hard_limits(tmp_path: Path) -> N
     assert json.loads(done.stdout) == [[3000, 3000], [65536, 65536]]
 
 
-def test_temporary_files_of_ranks_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_files_of_ranks_are_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reported as pip #12444, pullpreview PR #54."""
     monkeypatch.setattr(rank_user, "RANK_UID", os.getuid())
     monkeypatch.setattr(rank_user, "RANK_HOME", str(tmp_path))
@@ -134,13 +134,13 @@ def start_rank(folder: Path, launcher: str, *words: str) -> subprocess.Popen[byt
     ],
     ids=["exec", "script", "tee", "trap", "trap-kill", "trap-only", "env", "setsid", "wrapper"],
 )
-def test_request_to_stop_reaches_the_program_once_below_any_wrapper(tmp_path: Path, entry: str) -> None:
+def test_stop_signal_reaches_program_once_below_any_wrapper(tmp_path: Path, entry: str) -> None:
     """Reported as wandb #3667, submitit #1677."""
     check_stop(tmp_path, "group", entry)
 
 
 @pytest.mark.parametrize("launcher", ["gloo", "mpi"])
-def test_request_to_stop_reaches_the_program_under_each_launcher(tmp_path: Path, launcher: str) -> None:
+def test_stop_signal_reaches_program_under_each_launcher(tmp_path: Path, launcher: str) -> None:
     """Reported as wandb #3667, submitit #1677."""
     check_stop(tmp_path, launcher, f"{PYTHON} 2>&1 | tee copy; echo done")
 
@@ -158,7 +158,7 @@ def check_stop(tmp_path: Path, launcher: str, entry: str) -> None:
     assert "caught 15" in log.read_text()
 
 
-def test_request_to_stop_reaches_a_program_that_is_stopped(tmp_path: Path) -> None:
+def test_stop_signal_reaches_suspended_program(tmp_path: Path) -> None:
     """After SIGSTOP, as by a debugger or Ctrl-Z, SIGTERM waited for SIGCONT, and the grace period passed."""
     rank, log = start_rank(tmp_path, "group", *PYTHON.split()), tmp_path / "log"
     try:
@@ -172,7 +172,7 @@ def test_request_to_stop_reaches_a_program_that_is_stopped(tmp_path: Path) -> No
     assert (tmp_path / "saved").read_text() == "once "
 
 
-def test_workers_of_a_program_that_saves_get_no_signal() -> None:
+def test_worker_processes_of_a_saving_program_get_no_signal() -> None:
     """Reported as submitit #1677. Forked workers inherit the handler and would all save."""
     shell = Process(pid=2, parent=1, name="bash")
     program = Process(pid=3, parent=2, name="python", catches=True)
@@ -193,7 +193,7 @@ def test_workers_of_a_program_that_saves_get_no_signal() -> None:
     ],
     ids=["output", "session", "stubborn", "quiet", "daemon"],
 )
-def test_rank_exits_with_its_main_process_and_lists_what_it_left_behind(
+def test_rank_exits_with_its_main_process_and_lists_remaining_processes(
     tmp_path: Path, launcher: str, entry: str
 ) -> None:
     """Reported as skypilot #3803."""
@@ -207,7 +207,7 @@ def test_rank_exits_with_its_main_process_and_lists_what_it_left_behind(
     assert left and not Path(f"/proc/{left[1]}").exists()
 
 
-def test_short_last_words_of_a_child_are_no_leftover(tmp_path: Path) -> None:
+def test_child_that_exits_soon_is_no_leftover(tmp_path: Path) -> None:
     """Reported as skypilot #3803. A `tee` exits by itself."""
     rank = start_rank(tmp_path, "group", "bash", "-c", "(sleep 0.3; echo last) & exit 0")
     assert rank.wait(30) == 0
@@ -237,7 +237,7 @@ sys.exit(status)
 """
 
 
-def test_processes_of_the_node_are_not_read_while_a_program_saves(tmp_path: Path) -> None:
+def test_processes_are_not_scanned_while_program_saves(tmp_path: Path) -> None:
     """Each rank read all of /proc after every block of output."""
     (tmp_path / "save.py").write_text(STUBBORN)
     words = [sys.executable, "-c", COUNTED, "group", sys.executable, "-u", "save.py"]
@@ -257,7 +257,7 @@ sys.exit(rank_parent.main(sys.argv[1:]))
 """
 
 
-def test_process_that_cannot_be_killed_does_not_keep_the_rank(tmp_path: Path) -> None:
+def test_unkillable_process_does_not_block_the_rank(tmp_path: Path) -> None:
     """A process in state D, as with a server that hangs, kept the run live forever."""
     words = [sys.executable, "-c", UNKILLABLE, "group", "bash", "-c", "sleep 600 & exit 3"]
     environ = {**os.environ, **PLACE, "PYTHONPATH": str(PROJECT)}
@@ -307,9 +307,7 @@ def small_group() -> Iterator[Path]:
 
 @pytest.mark.root
 @pytest.mark.parametrize("entry", ["exec {}", "{}; exit $?"])
-def test_rank_that_the_kernel_kills_for_memory_is_reported_with_the_memory(
-    tmp_path: Path, small_group: Path, entry: str
-) -> None:
+def test_out_of_memory_kill_is_reported_with_memory_size(tmp_path: Path, small_group: Path, entry: str) -> None:
     """Reported as microsoft/pai #1089."""
     (tmp_path / "leak.py").write_text(LEAK)
     code = entry.format(f"{sys.executable} -u leak.py")
@@ -352,7 +350,7 @@ class Kills:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_kill_elsewhere_on_the_node_is_not_the_ranks(tmp_path: Path, version: int) -> None:
+def test_out_of_memory_kill_elsewhere_is_not_attributed_to_rank(tmp_path: Path, version: int) -> None:
     """Reported as microsoft/pai #1089. The kernel kills another program, and then somebody kills the rank."""
     node = Kills(tmp_path, version=version)
     node.kill("/system.slice/backup.service")
@@ -365,7 +363,7 @@ def test_kill_elsewhere_on_the_node_is_not_the_ranks(tmp_path: Path, version: in
     assert node.watch.describe(-9) == "", "that was long ago"
 
 
-def test_kill_in_the_group_that_the_program_moved_to_is_the_ranks(tmp_path: Path) -> None:
+def test_out_of_memory_kill_in_cgroup_of_program_is_attributed_to_rank(tmp_path: Path) -> None:
     """Reported as microsoft/pai #1089. The main process may have exited before the kill is counted."""
     node = Kills(tmp_path)
     (tmp_path / "proc/77/cgroup").write_text("0::/system.slice/backup.service\n")
@@ -377,7 +375,7 @@ def test_kill_in_the_group_that_the_program_moved_to_is_the_ranks(tmp_path: Path
     assert node.watch.describe(-9).startswith("out of memory: ")
 
 
-def test_kill_counted_for_all_sessions_of_a_node_may_be_of_another_program(tmp_path: Path) -> None:
+def test_out_of_memory_kill_of_shared_cgroup_may_be_another_program(tmp_path: Path) -> None:
     """Reported as microsoft/pai #1089. The rank's own cgroup has no counter, but the cgroup above it has one."""
     kills = Kills(tmp_path, rank="/user.slice/session-3.scope")
     for group in tmp_path.glob("sys/fs/cgroup/user.slice/session-3.scope/memory.events"):
@@ -390,7 +388,7 @@ def test_kill_counted_for_all_sessions_of_a_node_may_be_of_another_program(tmp_p
 
 
 @pytest.mark.parametrize("line", ["", "garbage", "0::", "0::/a\x0cb"])
-def test_odd_line_about_cgroups_does_not_end_the_rank(tmp_path: Path, line: str) -> None:
+def test_malformed_cgroup_line_does_not_stop_the_rank(tmp_path: Path, line: str) -> None:
     kills = Kills(tmp_path)
     (tmp_path / "proc/77/cgroup").write_text(f"{line}\n")
     kills.now += SAMPLE_S
@@ -401,7 +399,7 @@ def test_odd_line_about_cgroups_does_not_end_the_rank(tmp_path: Path, line: str)
 @pytest.mark.parametrize(
     "node", [{"version": 0}, {"rank": "/init.scope"}, {"rank": "/", "version": 1}], ids=["no-group", "shared", "root"]
 )
-def test_kill_that_may_be_of_another_program_is_reported_as_such(tmp_path: Path, node: dict[str, Any]) -> None:
+def test_possible_out_of_memory_kill_is_reported_as_uncertain(tmp_path: Path, node: dict[str, Any]) -> None:
     """Reported as microsoft/pai #1089. Containers and small images have all processes in one cgroup."""
     kills = Kills(tmp_path, **node)
     kills.kill(str(node.get("rank", "/elsewhere")))
@@ -417,7 +415,7 @@ def test_kill_that_may_be_of_another_program_is_reported_as_such(tmp_path: Path,
     assert reason(spec, 1, sure).startswith("rank 0 on deeplearning-worker1 ran out of memory: ")
 
 
-def test_limit_of_a_cgroup_counts_if_it_is_below_the_memory_of_the_node(tmp_path: Path) -> None:
+def test_cgroup_limit_below_node_memory_is_reported(tmp_path: Path) -> None:
     """Reported as microsoft/pai #1089."""
     for name, text in {
         "proc/meminfo": "Node0\nMemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 800 kB\n",
@@ -460,7 +458,7 @@ def test_fab_run_returns_while_a_background_process_keeps_writing() -> None:
     assert b"deepcdk: the command has exited; processes that it left in the background" in done.stderr
 
 
-def test_fab_run_leaves_services_alone_and_forwards_all_output() -> None:
+def test_fab_run_does_not_stop_services_and_forwards_all_output() -> None:
     """Reported as skypilot #3803. A service with redirected output is not reported."""
     done, _ = run_on_node("sh", "-c", "sleep 6 >/dev/null 2>&1 & head -c 3000000 /dev/zero; echo $!")
     pid = int(done.stdout[len(READY) + 3_000_000 :])
@@ -480,7 +478,7 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 """
 
 
-def test_tracebacks_of_torchrun_do_not_follow_that_of_the_program(tmp_path: Path) -> None:
+def test_traceback_of_torchrun_is_omitted(tmp_path: Path) -> None:
     """Reported with pytorch/examples `ddp-tutorial-series`."""
     pipe = subprocess.PIPE
     ssh = subprocess.Popen([sys.executable, "-c", f"print({TORCHRUN!r}, end='')"], stdin=pipe, stdout=pipe)
@@ -494,7 +492,7 @@ def test_tracebacks_of_torchrun_do_not_follow_that_of_the_program(tmp_path: Path
     assert reason(spec, 1, (tmp_path / "log").read_text()) == why
 
 
-def test_rank_that_waits_in_silence_is_reported_with_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_waiting_without_output_is_reported_with_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reported as horovod #1374, pytorch-lightning PR #19448."""
     now, meeting = 0.0, ("127.0.0.1", 29500)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -519,7 +517,7 @@ def test_rank_that_waits_in_silence_is_reported_with_what_it_waits_for(monkeypat
     assert "not even to rank 0" in text or "connected" in text
 
 
-def test_rank_that_computes_in_silence_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_computing_without_output_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reported as horovod #1374."""
     now = 0.0
     monkeypatch.setattr(RankTree, "find", lambda self: [])
@@ -540,7 +538,7 @@ def test_cpu_time_of_children_that_have_exited_counts() -> None:
 
 
 @pytest.mark.parametrize("mark", ["", "[1]<stderr>:"])
-def test_program_that_kills_all_processes_of_its_user_is_not_blamed_on_the_node(mark: str) -> None:
+def test_program_killing_all_processes_of_its_user_is_no_node_failure(mark: str) -> None:
     """A cleanup by `kill -1` also kills sshd's process for the ranks."""
     spec = make_spec(hosts=(make_node(1), make_node(2)))
     closed = f"{mark}Connection to deeplearning-worker2 closed by remote host.\r\n"

@@ -132,7 +132,7 @@ def test_any_config_that_openssh_accepts_connects(laptop: Laptop, config: str | 
         assert master.run(["echo", "hello"]).text == "hello\n"
 
 
-def test_a_task_that_does_not_connect_reads_no_ssh_config(
+def test_task_without_connection_reads_no_ssh_config(
     laptop: Laptop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Source: paramiko #2361: `fab recipes` ended with a traceback."""
@@ -149,14 +149,14 @@ def test_a_task_that_does_not_connect_reads_no_ssh_config(
     assert done.returncode == 0
 
 
-def test_a_config_that_openssh_rejects_is_reported_in_its_words(laptop: Laptop) -> None:
+def test_config_rejected_by_openssh_is_reported_with_its_message(laptop: Laptop) -> None:
     """Source: paramiko #2361."""
     laptop.configure("Host *\n  IdentityFil ~/.ssh/x\n")
     with pytest.raises(ConnectionFailedError, match=r"line 2: Bad configuration option: identityfil"):
         _ = laptop.settings
 
 
-def test_user_whom_openssh_does_not_know_has_its_default_keys(
+def test_user_unknown_to_openssh_has_its_default_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A container runs as a user number without a passwd entry."""
@@ -186,7 +186,7 @@ def test_shell_needs_no_openssh(
     assert capsys.readouterr().out == "hello\n"
 
 
-def test_shell_reports_a_connection_that_breaks(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shell_reports_lost_connection(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
     """`fab ssh` ended with status -1 and no message, or with a traceback from Paramiko."""
     laptop.authorize(make_key(laptop.home / ".ssh" / "id_ed25519"))
     (laptop.home / "typed").touch()
@@ -201,7 +201,7 @@ def test_shell_reports_a_connection_that_breaks(laptop: Laptop, monkeypatch: pyt
             master.shell(["sh", "-c", "kill -9 $PPID; sleep 9"])
 
 
-def test_links_and_places_that_openssh_accepts_connect(laptop: Laptop) -> None:
+def test_links_and_paths_accepted_by_openssh_work(laptop: Laptop) -> None:
     """~/.ssh was from a repository of dotfiles, the config was a link or missing, or a directory was in its place."""
     laptop.authorize(make_key(laptop.home / ".ssh" / "id_ed25519"))
     (laptop.home / ".ssh").rename(laptop.home / "dotfiles")
@@ -256,7 +256,7 @@ def test_unreadable_directories_and_config_are_reported() -> None:
 
 
 @pytest.mark.parametrize("config", ["directory", "link to a directory", "unreadable", "loop"])
-def test_ssh_config_writes_its_files_if_the_users_own_config_cannot_be_read(
+def test_ssh_config_writes_its_files_if_user_config_is_unreadable(
     config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`fab ssh-config` failed, although the other tasks only printed a warning."""
@@ -309,7 +309,7 @@ def test_ssh_config_writes_its_files_if_the_users_own_config_cannot_be_read(
     assert (status, f"{own} cannot be read: " in err) == (1, True)
 
 
-def test_none_is_no_proxy_in_any_version_of_openssh(tmp_path: Path) -> None:
+def test_none_disables_proxy_in_every_version_of_openssh(tmp_path: Path) -> None:
     """Source: paramiko #2285. Some versions print `none` for a proxy that is turned off."""
     text = "hostname h\nproxyjump none\nproxycommand None\n"
     found = user_settings.parse(text, "h", "u", port=22, home=tmp_path, environ={})
@@ -317,7 +317,7 @@ def test_none_is_no_proxy_in_any_version_of_openssh(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["Usage: ssh\n", "user me\n", "", "user me\nhostname h\n\tport 22\n"])
-def test_an_ssh_of_another_maker_is_reported(tmp_path: Path, text: str) -> None:
+def test_ssh_other_than_openssh_is_reported(tmp_path: Path, text: str) -> None:
     """Source: paramiko #2361: the output of `ssh -G` is parsed strictly."""
     with pytest.raises(ConnectionFailedError, match="printed") as caught:
         user_settings.parse(text, "h", "u", port=22, home=tmp_path, environ={})
@@ -325,7 +325,7 @@ def test_an_ssh_of_another_maker_is_reported(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["file", "pem", "no .pub", "agent", "encrypted, in the agent", "identity agent"])
-def test_the_key_of_the_key_pair_is_offered_first_with_seven_others_in_the_agent(
+def test_key_pair_is_offered_first_with_seven_other_keys_in_agent(
     laptop: Laptop, agent: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     """Source: paramiko #1390, pycloudlib #423, pyinfra PR 1491: sshd disconnects after six attempts."""
@@ -354,7 +354,7 @@ def test_the_key_of_the_key_pair_is_offered_first_with_seven_others_in_the_agent
         assert master.user_key is not None
 
 
-def test_an_agent_without_the_right_key_is_reported_with_the_keys_that_were_offered(
+def test_agent_without_right_key_is_reported_with_offered_keys(
     laptop: Laptop, agent: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Source: paramiko #1390: the message blamed the network and ssh_cidr."""
@@ -371,7 +371,7 @@ def test_an_agent_without_the_right_key_is_reported_with_the_keys_that_were_offe
     assert "ssh_cidr" not in str(caught.value)
 
 
-def test_a_dead_agent_is_reported_and_files_are_used(
+def test_dead_agent_is_reported_and_key_files_are_used(
     laptop: Laptop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Source: paramiko #23."""
@@ -382,9 +382,7 @@ def test_a_dead_agent_is_reported_and_files_are_used(
     assert "does not answer" in capsys.readouterr().err
 
 
-def test_a_key_with_a_passphrase_is_asked_for_once_and_only_on_a_terminal(
-    laptop: Laptop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_passphrase_is_requested_once_and_only_on_a_terminal(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
     """guardian/ssm-scala #79: an encrypted key that is not in an agent."""
     locked = make_key(laptop.home / ".ssh" / "id_ed25519", passphrase="secret")
     laptop.server.authorized.write_text(Path(f"{locked}.pub").read_text())
@@ -400,9 +398,7 @@ def test_a_key_with_a_passphrase_is_asked_for_once_and_only_on_a_terminal(
 
 
 @pytest.mark.parametrize("kind", [("rsa",), ("ecdsa", "secret")])
-def test_a_key_in_the_format_of_openssl_is_used(
-    laptop: Laptop, monkeypatch: pytest.MonkeyPatch, kind: tuple[str, ...]
-) -> None:
+def test_key_in_openssl_format_is_used(laptop: Laptop, monkeypatch: pytest.MonkeyPatch, kind: tuple[str, ...]) -> None:
     """Plain `ssh` connects with a key in PKCS #8, for which Paramiko says `not a valid RSA private key file`."""
     algorithm, passphrase = (*kind, "")[:2]
     key = make_key(laptop.home / "k", algorithm, passphrase, "-m", "PKCS8")
@@ -414,7 +410,7 @@ def test_a_key_in_the_format_of_openssl_is_used(
         assert master.run(["true"]).status == 0
 
 
-def test_the_public_file_of_a_key_stands_for_the_key(laptop: Laptop) -> None:
+def test_public_key_file_selects_the_key(laptop: Laptop) -> None:
     """`--key k.pub` said that there was no private key next to it."""
     laptop.authorize(make_key(laptop.home / "k"))
     with laptop.connect(laptop.keys(str(laptop.home / "k.pub"))) as master:
@@ -422,7 +418,7 @@ def test_the_public_file_of_a_key_stands_for_the_key(laptop: Laptop) -> None:
 
 
 @pytest.mark.parametrize("proxy", ["ProxyJump {user}@localhost:{port}", "ProxyCommand {relay} %h %p"])
-def test_the_users_proxy_is_used(laptop: Laptop, proxy: str) -> None:
+def test_proxy_of_user_is_used(laptop: Laptop, proxy: str) -> None:
     """elpy1/ssh-over-ssm #14."""
     laptop.authorize(make_key(laptop.home / ".ssh" / "id_ed25519"))
     relay = laptop.home / "relay"
@@ -444,7 +440,7 @@ def test_the_users_proxy_is_used(laptop: Laptop, proxy: str) -> None:
         assert master.run(["echo", "hello"]).text == "hello\n"
 
 
-def test_a_proxy_that_fails_is_reported_with_its_own_words(laptop: Laptop) -> None:
+def test_failed_proxy_is_reported_with_its_message(laptop: Laptop) -> None:
     """Source: paramiko #2285: the message did not name the jump host."""
     laptop.configure('ProxyCommand sh -c "echo bastion is closed >&2; exit 3"\n')
     settings = laptop.settings
@@ -463,7 +459,7 @@ def test_a_proxy_that_fails_is_reported_with_its_own_words(laptop: Laptop) -> No
         (TimeoutError("timed out"), "no answer within 10 s", "ssh_cidr"),
     ],
 )
-def test_the_step_that_failed_is_named(monkeypatch: pytest.MonkeyPatch, error: OSError, said: str, advice: str) -> None:
+def test_failed_step_is_reported(monkeypatch: pytest.MonkeyPatch, error: OSError, said: str, advice: str) -> None:
     """Source: paramiko #1390."""
 
     def fail(*_: object, **__: object) -> None:
@@ -476,7 +472,7 @@ def test_the_step_that_failed_is_named(monkeypatch: pytest.MonkeyPatch, error: O
 
 
 @pytest.mark.parametrize("stored", ["pem", "openssh", "encrypted", "agent"])
-def test_a_key_without_its_public_half_is_imported(
+def test_private_key_without_public_file_is_imported(
     laptop: Laptop, agent: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, stored: str
 ) -> None:
     """Keychain #64: `fab up --key deepcdk.pem` reported that there was no key."""
@@ -492,7 +488,7 @@ def test_a_key_without_its_public_half_is_imported(
 
 
 @pytest.mark.parametrize("is_in_agent", [True, False])
-def test_plain_ssh_connects_with_the_file_that_fab_writes(
+def test_plain_ssh_connects_with_config_file_of_fab(
     laptop: Laptop, agent: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, is_in_agent: bool
 ) -> None:
     """Source: paramiko #1390: plain ssh failed with `Too many authentication failures`."""

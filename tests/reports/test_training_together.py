@@ -146,7 +146,7 @@ def examined(root: Path, entry: str, files: dict[str, str], further: tuple[str, 
         ("t.py", {"t": OPTIONAL}, HOROVOD, "horovod.torch"),
     ],
 )  # fmt: skip
-def test_launcher_is_chosen_by_the_sources(
+def test_launcher_is_chosen_from_sources(
     tmp_path: Path, entry: str, files: dict[str, str], launcher: str, why: str
 ) -> None:
     """Sources: nanoGPT, lightning-hydra-template, accelerate, tensorflow #39753, training-operator's JAX example."""
@@ -155,7 +155,7 @@ def test_launcher_is_chosen_by_the_sources(
     assert (chosen, why in reason) == (launcher, True), reason
 
 
-def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: Path) -> None:
+def test_sources_matching_two_launchers_are_rejected_with_both_locations(tmp_path: Path) -> None:
     found = examined(tmp_path, "t.py", {"t": HVD + DDP})
     with pytest.raises(UsageError, match=r"must be given.*t.py:2 uses horovod.torch.*t.py:6 uses torch.distributed"):
         found.choose()
@@ -305,7 +305,7 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
         ("./a.sh", {"a.sh": "#!/bin/sh\n./compiled\n"}, PLAIN, ""),
     ],
 )  # fmt: skip
-def test_programs_whose_ranks_train_alone_are_named(
+def test_programs_with_independent_ranks_are_reported(
     tmp_path: Path, entry: str, files: dict[str, str], launcher: str, says: str
 ) -> None:
     """Sources: minGPT, nanoGPT, pytorch/examples mnist and ddp-tutorial-series, accelerate, keras.io's guide."""
@@ -336,7 +336,7 @@ OWN_MASTER: Final = "os.environ['MASTER_ADDR'] = 'localhost'\n"
         ("import lib\n", False),
     ],
 )
-def test_an_address_of_the_own_node_counts_only_if_its_code_runs_below_the_launcher(
+def test_loopback_address_counts_only_in_code_run_by_launcher(
     tmp_path: Path, line: str, text: str, is_alone: bool
 ) -> None:
     """minGPT-ddp and timm: `if "RANK" in os.environ`, else a process group of one rank."""
@@ -345,7 +345,7 @@ def test_an_address_of_the_own_node_counts_only_if_its_code_runs_below_the_launc
     assert bool(examined(tmp_path, "t.py", {"t": header + text.replace("LINE", line), "lib": lib}).alone) == is_alone
 
 
-def test_a_group_of_one_rank_beside_another_group_is_allowed(tmp_path: Path) -> None:
+def test_single_rank_group_in_addition_to_another_group_is_allowed(tmp_path: Path) -> None:
     """Public DDP examples decide this with their own flag: `if args.distributed`."""
     for other in ("dist.init_process_group('nccl')", "deepspeed.init_distributed()"):
         text = f"import deepspeed, torch.distributed as dist\nif args.distributed:\n    {other}\nelse:\n    {OWN_NODE}"
@@ -376,7 +376,7 @@ def test_a_group_of_one_rank_beside_another_group_is_allowed(tmp_path: Path) -> 
         ("def main():\n    if 'RANK' not in os.environ:\n        x = 1\n    else:\n        x = 2\n    ALONE", True),
     ],
 )
-def test_an_own_address_in_a_fallback_is_allowed(tmp_path: Path, text: str, is_alone: bool) -> None:
+def test_loopback_address_as_fallback_is_allowed(tmp_path: Path, text: str, is_alone: bool) -> None:
     """Programs with a fallback for one node, such as a flag `--local`, were not started."""
     indent = text[: text.find("BOTH")].rpartition("\n")[2] if "BOTH" in text else ""
     text = text.replace("BOTH", f"ADDRESS\n{indent}ALONE")
@@ -389,7 +389,7 @@ def test_an_own_address_in_a_fallback_is_allowed(tmp_path: Path, text: str, is_a
 @pytest.mark.parametrize(
     "entry", ["torchrun t.py", "torchrun --rdzv-backend c10d --rdzv-endpoint {master_addr}:1 t.py"]
 )
-def test_flags_of_torchrun_in_variables_are_taken_as_right(tmp_path: Path, entry: str, name: str) -> None:
+def test_torchrun_flags_in_variables_are_assumed_correct(tmp_path: Path, entry: str, name: str) -> None:
     """torch.distributed.run: `PET_NNODES` is the default of `--nnodes`."""
     (tmp_path / "t.py").write_text(DDP)
     program = Program.from_arguments(str(tmp_path), entry, ())
@@ -432,7 +432,7 @@ TRAINER: Final = "from lightning import Trainer\nTrainer(devices=1)\n"
         ("./a.sh", {"a.sh": "#!/bin/sh\npython t.py --num-nodes $N\n", "t": TRAINER}, False),
     ],
 )  # fmt: skip
-def test_a_trainer_of_lightning_needs_the_number_of_nodes(
+def test_lightning_trainer_requires_number_of_nodes(
     tmp_path: Path, entry: str, files: dict[str, str], is_alone: bool
 ) -> None:
     """lightning-hydra-template's `trainer=cpu` and Fabric's examples: each rank of several nodes trains alone."""
@@ -449,7 +449,7 @@ def test_a_trainer_of_lightning_needs_the_number_of_nodes(
         ("t.py", RankOptions(launcher=PLAIN), ""),
     ],
 )
-def test_an_entry_with_a_launcher_of_its_own_is_started_once_a_node(
+def test_entry_with_its_own_launcher_is_started_once_per_node(
     tmp_path: Path, entry: str, given: RankOptions, ranks: str
 ) -> None:
     """With `accelerate launch` on nodes with four GPUs, four launchers started on each node."""
@@ -459,7 +459,7 @@ def test_an_entry_with_a_launcher_of_its_own_is_started_once_a_node(
 
 
 @pytest.mark.parametrize(("value", "is_alone"), [("2", False), ("1", True)])
-def test_a_variable_sets_the_number_of_nodes_of_lightning(tmp_path: Path, value: str, is_alone: bool) -> None:
+def test_variable_sets_number_of_nodes_of_lightning(tmp_path: Path, value: str, is_alone: bool) -> None:
     """Lightning: `PL_TRAINER_NUM_NODES` is the default of `Trainer(num_nodes=...)`."""
     (tmp_path / "t.py").write_text(TRAINER)
     program = Program.from_arguments(str(tmp_path), "t.py", ())
@@ -467,7 +467,7 @@ def test_a_variable_sets_the_number_of_nodes_of_lightning(tmp_path: Path, value:
     assert bool(TrainRequest(work=program, nodes=2, options=options, secrets={}).trouble()) == is_alone
 
 
-def test_a_large_file_is_not_searched_for_settings(tmp_path: Path) -> None:
+def test_large_file_is_not_searched_for_settings(tmp_path: Path) -> None:
     """A data set of about 100 MB as JSON next to the program was read before each run."""
     data = "0" * 1_000_000 + "\nnum_nodes: 2\n"
     assert examined(tmp_path, "t.py", {"t": TRAINER, "data.json": data}).trouble(TORCHRUN, "auto", nodes=2)
@@ -496,7 +496,7 @@ def test_commands_of_setup_files_are_followed(tmp_path: Path, name: str) -> None
         ("try:\n    os.environ['MASTER_ADDR']\nexcept KeyError:\n    os.environ['MASTER_ADDR'] = '::1'", False),
     ],
 )
-def test_only_a_fixed_address_of_the_own_node_counts(tmp_path: Path, line: str, is_alone: bool) -> None:
+def test_only_a_constant_loopback_address_counts(tmp_path: Path, line: str, is_alone: bool) -> None:
     assert bool(examined(tmp_path, "t.py", {"t": f"import os\n{line}\n"}).alone) == is_alone
 
 
@@ -510,7 +510,7 @@ def test_only_a_fixed_address_of_the_own_node_counts(tmp_path: Path, line: str, 
     ],
 )
 @pytest.mark.filterwarnings("error")
-def test_very_long_statements_and_bad_escapes_do_no_harm(tmp_path: Path, text: str) -> None:
+def test_very_long_statements_and_bad_escapes_are_handled(tmp_path: Path, text: str) -> None:
     text = f"pattern = '\\d'\n{text}\nimport lacking\n"
     found = examined(tmp_path, "t.py", {"t": text})
     assert found.choose()[0] == HOROVOD
@@ -519,16 +519,16 @@ def test_very_long_statements_and_bad_escapes_do_no_harm(tmp_path: Path, text: s
     missing(tmp_path, [tmp_path / "t.py"], [], RUNTIME, lambda: "3.12", horovod=True)
 
 
-def test_placeholders_after_the_dashes_give_no_rank(tmp_path: Path) -> None:
+def test_placeholders_after_double_dash_give_no_rank(tmp_path: Path) -> None:
     assert examined(tmp_path, "t.py", {"t": ALONE}, ("--rank={rank}",)).trouble(PLAIN, "auto", nodes=2)
 
 
-def test_an_address_of_the_own_node_does_no_harm_on_one_node(tmp_path: Path) -> None:
+def test_loopback_address_is_allowed_on_one_node(tmp_path: Path) -> None:
     assert examined(tmp_path, "t.py", {"t": TUTORIAL}).trouble(TORCHRUN, "auto", nodes=1) == ""
     assert examined(tmp_path, "t.py", {"t": SPAWN}).trouble(TORCHRUN, "auto", nodes=1) == ""
 
 
-def test_without_a_terminal_only_a_flag_starts_ranks_that_train_alone() -> None:
+def test_independent_ranks_need_a_flag_without_terminal() -> None:
     printed: list[str] = []
     with pytest.raises(DeepcdkError, match=r"nothing in t\.py joins") as refused:
         ask_to_train_apart("nothing in t.py joins", RankOptions(), yes=False, report=printed.append)
@@ -539,7 +539,7 @@ def test_without_a_terminal_only_a_flag_starts_ranks_that_train_alone() -> None:
     assert len(printed) == 2
 
 
-def test_without_gpus_a_program_for_gpus_is_started_only_with_a_warning() -> None:
+def test_gpu_program_without_gpus_starts_with_a_warning() -> None:
     """With --yes, the reason was not printed, and the program failed on the nodes."""
     printed: list[str] = []
     with pytest.raises(DeepcdkError, match=r"t\.py:3 uses torch\.cuda\.set_device"):
@@ -549,7 +549,7 @@ def test_without_gpus_a_program_for_gpus_is_started_only_with_a_warning() -> Non
     assert printed == ["warning: t.py:3 uses torch.cuda.set_device"]
 
 
-def test_together_no_means_that_nothing_is_asked(tmp_path: Path) -> None:
+def test_together_no_disables_the_question(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text(ALONE)
     program = Program.from_arguments(str(tmp_path), "t.py", ())
     for together, asked in (("auto", True), ("require", True), ("no", False)):
@@ -558,7 +558,7 @@ def test_together_no_means_that_nothing_is_asked(tmp_path: Path) -> None:
         assert bool(request.trouble()) == asked
 
 
-def test_the_choice_is_printed_and_a_given_launcher_stays(tmp_path: Path) -> None:
+def test_chosen_launcher_is_printed_and_a_given_one_is_kept(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text(DDP)
     program, printed = Program.from_arguments(str(tmp_path), "t.py", ()), list[str]()
     assert with_launcher(program, RankOptions(), Knobs(), printed.append).launcher == TORCHRUN
@@ -579,7 +579,7 @@ def test_the_choice_is_printed_and_a_given_launcher_stays(tmp_path: Path) -> Non
         ("import torch.distributed as d\nd.init_process_group('gloo')\n", []),
     ],
 )
-def test_lines_that_need_gpus_are_found(tmp_path: Path, source: str, places: list[str]) -> None:
+def test_lines_requiring_gpus_are_found(tmp_path: Path, source: str, places: list[str]) -> None:
     """ddp-tutorial-series `No NVIDIA driver` and nanoGPT `_cuda_setDevice` appeared after minutes on CPU nodes."""
     found = examined(tmp_path, "t.py", {"t": source}).needs_gpus
     assert [f"{use.file}:{use.line}" for use in found if "set_device" in use.name or "nccl" in use.name] == places
@@ -600,7 +600,7 @@ def test_lines_that_need_gpus_are_found(tmp_path: Path, source: str, places: lis
         ("accelerate launch --config_file configs/cpu.yaml t.py", []),
     ],
 )
-def test_entries_that_need_gpus_are_found(tmp_path: Path, entry: str, found: list[str]) -> None:
+def test_entries_requiring_gpus_are_found(tmp_path: Path, entry: str, found: list[str]) -> None:
     """lightning-hydra-template's `trainer=ddp`: `No supported gpu backend found!`. accelerate: no process group."""
     files = {
         "configs/trainer/ddp.yaml": "devices: 4\naccelerator: gpu\n",
@@ -627,7 +627,7 @@ def test_accelerate_without_cpu_works_on_one_node_without_gpus(tmp_path: Path) -
     ("worker_types", "is_lacking"),
     [(("c5.2xlarge",), True), (("g5.xlarge",), False), (("c5.2xlarge", "g5.xlarge"), False), (("x9.new",), False)],
 )
-def test_without_workers_their_instance_type_decides_about_gpus(
+def test_instance_type_decides_about_gpus_if_no_worker_runs(
     tmp_path: Path, worker_types: tuple[str, ...], is_lacking: bool
 ) -> None:
     """A cluster for GPUs without workers has only a master, which has no GPU."""
@@ -687,7 +687,7 @@ def packed(directory: Path, source: str, *, entry: str = "train.py", nodes: int 
 
 @pytest.mark.parametrize("entry", ["train.py", "env A=1 python -u train.py", "sh -c 'exec python train.py'"])
 @pytest.mark.parametrize("step", ["fit(x, y)", "evaluate(data)", "train_on_batch(x, y)"])
-def test_fit_of_keras_3_in_tensorflows_own_strategy_is_rejected(tmp_path: Path, entry: str, step: str) -> None:
+def test_keras_3_fit_in_tensorflow_strategy_is_rejected(tmp_path: Path, entry: str, step: str) -> None:
     """keras.io's guide: `Attempt to convert a value (PerReplica`, after the nodes were started and paid."""
     source = KERAS_FIT.replace("fit(x, y)", step)
     with pytest.raises(KerasTrapError) as caught:
@@ -714,7 +714,7 @@ def test_fit_of_keras_3_in_tensorflows_own_strategy_is_rejected(tmp_path: Path, 
     ],
     ids=["own loop", "predict", "one node's strategy", "legacy Keras", "tf_keras"],
 )
-def test_what_keras_3_can_do_in_a_strategy_is_not_rejected(tmp_path: Path, source: str) -> None:
+def test_supported_use_of_keras_3_in_strategy_is_accepted(tmp_path: Path, source: str) -> None:
     assert packed(tmp_path, source) == []
 
 

@@ -84,7 +84,7 @@ def test_hidden_files_and_empty_directories_are_uploaded(project: Path, tmp_path
     assert names == expected | {"empty", "empty/below"}
 
 
-def test_files_that_git_ignores_stay(project: Path) -> None:
+def test_files_ignored_by_git_are_not_uploaded(project: Path) -> None:
     """Source: skypilot-org/skypilot #225."""
     git(project, "init")
     write(project, ".gitignore", "/data\n*.ckpt\n/old/\n")
@@ -99,7 +99,7 @@ def test_files_that_git_ignores_stay(project: Path) -> None:
     assert any("!a.ckpt to .deepcdkignore" in note for note in found.notes())
 
 
-def test_ignored_files_that_git_tracks_are_uploaded_and_deleted_ones_are_not(project: Path) -> None:
+def test_tracked_ignored_files_are_uploaded_but_not_deleted_ones(project: Path) -> None:
     write(project, "data/kept.bin")
     write(project, "data/dropped.bin")
     write(project, "gone.py")
@@ -110,7 +110,7 @@ def test_ignored_files_that_git_tracks_are_uploaded_and_deleted_ones_are_not(pro
     assert files(project) == {".gitignore", "data/kept.bin", "train.py"}
 
 
-def test_deepcdkignore_leaves_out_and_brings_back(project: Path) -> None:
+def test_deepcdkignore_excludes_and_includes_files(project: Path) -> None:
     for with_git in (False, True):
         if with_git:
             git(project, "init")
@@ -154,7 +154,7 @@ def test_subdirectory_worktree_submodule_and_nested_repository(project: Path, tm
     assert Path("third_party/other") in survey(tree).folders  # the submodule was not initialized there
 
 
-def test_directory_that_its_repository_ignores_is_uploaded_like_one_without_git(project: Path) -> None:
+def test_directory_ignored_by_its_repository_is_uploaded_as_without_git(project: Path) -> None:
     git(project.parent, "init")
     write(project.parent, ".gitignore", "*\n")
     (project / "empty").mkdir()
@@ -163,7 +163,7 @@ def test_directory_that_its_repository_ignores_is_uploaded_like_one_without_git(
 
 
 @pytest.mark.parametrize("with_git", [True, False])
-def test_caches_and_environments_stay_unless_git_tracks_them(project: Path, with_git: bool) -> None:
+def test_caches_and_environments_are_skipped_unless_tracked(project: Path, with_git: bool) -> None:
     names = ("__pycache__/a.pyc", "venv/pyvenv.cfg", ".venv/pyvenv.cfg", "env/conda-meta/x", "node_modules/a/b.js")
     for name in (*names, ".mypy_cache/x", "b.pyc"):
         write(project, name)
@@ -192,7 +192,7 @@ def test_caches_and_environments_stay_unless_git_tracks_them(project: Path, with
         ("config.json", '{"auths": {"https://registry.example/": {"auth": "YTpi"}}}'),
     ],
 )
-def test_key_files_stay_with_one_line_that_names_the_secret_option(project: Path, name: str, text: str) -> None:
+def test_key_files_are_skipped_with_hint_about_secret_option(project: Path, name: str, text: str) -> None:
     """Source: Netflix/metaflow #1741."""
     write(project, name, text)
     found = survey(project)
@@ -201,7 +201,7 @@ def test_key_files_stay_with_one_line_that_names_the_secret_option(project: Path
     assert [name in note and "--secret NAME" in note for note in found.notes()] == [True]
 
 
-def test_files_that_only_resemble_keys_are_uploaded(project: Path) -> None:
+def test_files_resembling_keys_are_uploaded(project: Path) -> None:
     names = ("ca.pem", "id_rsa.pub", ".env.example", "environment", "keys.py", ".npmrc", "env.json", "example.env")
     for name in names:
         write(project, name, "-----BEGIN CERTIFICATE-----\n" if name.endswith("pem") else "a = 1\n")
@@ -212,7 +212,7 @@ def test_files_that_only_resemble_keys_are_uploaded(project: Path) -> None:
     assert files(project) == {"train.py", "env.sh", "unset.sh", "docker.json", *names}
 
 
-def test_ignored_env_file_is_named_as_secret_too(project: Path) -> None:
+def test_ignored_env_file_is_reported_as_secret(project: Path) -> None:
     git(project, "init")
     write(project, ".gitignore", ".env\n")
     write(project, ".env")
@@ -220,7 +220,7 @@ def test_ignored_env_file_is_named_as_secret_too(project: Path) -> None:
     assert survey(project).ignored == ()
 
 
-def test_no_diff_has_what_a_deleted_an_ignored_or_a_cleaned_file_had(project: Path) -> None:
+def test_diff_omits_deleted_ignored_and_filtered_files(project: Path) -> None:
     lines = "".join(f"line {number}\n" for number in range(20))
     for name in (".env", "own.env", "old.txt", "private/notes.txt"):
         write(project, name, f"hunter2\n{lines}")
@@ -242,7 +242,7 @@ def test_no_diff_has_what_a_deleted_an_ignored_or_a_cleaned_file_had(project: Pa
     assert "changed" in diff and "a/old.txt" in diff
 
 
-def test_links_within_the_directory_are_kept_and_others_are_named(project: Path, tmp_path: Path) -> None:
+def test_links_within_directory_are_kept_and_others_reported(project: Path, tmp_path: Path) -> None:
     outside = write(tmp_path, "outside/secret.txt")
     write(project, "data/v3/a.txt")
     (project / "data" / "latest").symlink_to("v3")
@@ -265,7 +265,7 @@ def test_links_within_the_directory_are_kept_and_others_are_named(project: Path,
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../../x", "../..", "a/../../../x"])
-def test_links_that_lead_out_are_rejected_where_a_tree_arrives(tmp_path: Path, target: str) -> None:
+def test_links_out_of_tree_are_rejected_by_receiver(tmp_path: Path, target: str) -> None:
     tree = pack(tmp_path, [], "program", links=[(Path("link"), target)])
     assert unpack_as(tmp_path / "into", tree.archive) == 1
     with (
@@ -275,7 +275,7 @@ def test_links_that_lead_out_are_rejected_where_a_tree_arrives(tmp_path: Path, t
         unpack(archive, tmp_path / "fetched")
 
 
-def test_sockets_and_pipes_are_named(project: Path) -> None:
+def test_sockets_and_pipes_are_reported(project: Path) -> None:
     os.mkfifo(project / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         here = os.open(project, os.O_RDONLY)
@@ -289,7 +289,7 @@ def test_sockets_and_pipes_are_named(project: Path) -> None:
 NAMES = ("line\nbreak.txt", os.fsdecode(b"latin-\xe9.txt"), " space ", "quote\"'.txt", "-n", "ünïcode", "tab\t")
 
 
-def test_git_lfs_pointers_are_named_with_the_command_that_downloads_the_content(project: Path) -> None:
+def test_git_lfs_pointers_are_reported_with_download_command(project: Path) -> None:
     """Reported as huggingface/transformers #8497: a cryptic error when a program read the pointer as weights."""
     oid = "4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393"
     write(project, "w/model.bin", f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize 12345\n")
@@ -301,7 +301,7 @@ def test_git_lfs_pointers_are_named_with_the_command_that_downloads_the_content(
     assert note.endswith(f"git -C {project} lfs pull")
 
 
-def test_any_name_arrives_from_a_repository_and_is_printed_escaped(project: Path, tmp_path: Path) -> None:
+def test_any_file_name_is_uploaded_and_printed_escaped(project: Path, tmp_path: Path) -> None:
     for name in NAMES:
         write(project, f"{name}/{name}", name.encode(errors="replace").decode())
         (project / "e" / name).mkdir(parents=True)
@@ -331,7 +331,7 @@ class Denied:
 
 
 @pytest.mark.parametrize("name", ["secret.bin", "pkg"])
-def test_unreadable_file_or_directory_is_named_with_the_fix(
+def test_unreadable_file_or_directory_is_reported_with_fix(
     project: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Source: ray-project/ray PR 15772."""
@@ -343,7 +343,7 @@ def test_unreadable_file_or_directory_is_named_with_the_fix(
     assert ".deepcdkignore" in str(caught.value.remedy)
 
 
-def test_file_that_vanishes_before_it_is_packed_is_named(project: Path) -> None:
+def test_file_removed_before_packing_is_reported(project: Path) -> None:
     """Source: ray-project/ray PR 15772."""
     gone = write(project, "c108")
     program = Program(directory=project, entry=("true",))
@@ -359,9 +359,7 @@ def fake_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
 
 
-def test_what_git_refuses_is_reported_with_its_remedy(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_git_errors_are_reported_with_fix(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git(project, "init")
     fake_git(
         tmp_path, monkeypatch, f"echo \"fatal: detected dubious ownership in repository at '{project}'\" >&2; exit 128"
@@ -377,7 +375,7 @@ def test_what_git_refuses_is_reported_with_its_remedy(
         survey(project)
 
 
-def test_a_repository_without_git_installed_is_reported(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repository_without_git_installed_is_reported(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git(project, "init")
     write(project, ".gitignore", "data\n")
     write(project, "data")
@@ -386,13 +384,13 @@ def test_a_repository_without_git_installed_is_reported(project: Path, monkeypat
     assert any("git is not installed" in note for note in survey(project).notes())
 
 
-def test_a_name_in_other_case_is_reported_with_the_real_one(project: Path) -> None:
+def test_name_in_wrong_case_is_reported_with_real_name(project: Path) -> None:
     found = survey(project)
     os.link(project / "train.py", project / "Train.py")
     assert "its name is train.py" in found.reason_against(Path("Train.py"))
 
 
-def test_apples_stand_in_for_git_counts_as_none(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_stub_of_macos_counts_as_missing(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the command line tools, git failed with `xcrun: error: invalid active developer path`."""
     git(project, "init")
     fake_git(tmp_path, monkeypatch, "echo 'xcrun: error: invalid active developer path (/Library)' >&2; exit 1")
@@ -400,7 +398,7 @@ def test_apples_stand_in_for_git_counts_as_none(project: Path, tmp_path: Path, m
     assert any("xcode-select --install" in note for note in survey(project).notes())
 
 
-def test_unreadable_directory_that_git_ignores_does_no_harm(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_ignored_directory_is_skipped(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git(project, "init")
     write(project, ".gitignore", "cache/\n")
     write(project, "pkg/cache/data")
@@ -411,7 +409,7 @@ def test_unreadable_directory_that_git_ignores_does_no_harm(project: Path, monke
     assert survey(project).folders == (Path("pkg/empty"),)
 
 
-def test_variables_of_another_repositorys_hook_have_no_effect(
+def test_git_hook_variables_of_another_repository_are_ignored(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "other"
@@ -437,7 +435,7 @@ def test_same_files_make_the_same_tree_with_and_without_git(project: Path) -> No
     assert Program(directory=project, entry=("true",)).tree().name != after.name
 
 
-def test_large_uploads_are_recognised_by_bytes_or_count_with_the_five_largest(project: Path) -> None:
+def test_large_upload_by_size_or_count_lists_five_largest(project: Path) -> None:
     """Source: skypilot-org/skypilot #225."""
     for number in range(7):
         with write(project, f"data{number}.bin").open("wb") as file:
@@ -455,7 +453,7 @@ def test_large_uploads_are_recognised_by_bytes_or_count_with_the_five_largest(pr
     assert is_large(Program(directory=project, entry=("true",)).tree())
 
 
-def test_wheels_of_the_laptop_count_as_an_upload(tmp_path: Path) -> None:
+def test_wheels_built_on_laptop_count_as_upload(tmp_path: Path) -> None:
     """Gigabytes of wheels from an index with a password were uploaded without a question."""
     for number in range(2):
         with (tmp_path / f"torch{number}.whl").open("wb") as file:
@@ -472,9 +470,7 @@ def test_wheels_of_the_laptop_count_as_an_upload(tmp_path: Path) -> None:
         assert archive.getnames() == ["wheels/torch0.whl", "wheels/torch1.whl"]
 
 
-def test_a_large_upload_is_confirmed_once_and_not_if_the_cluster_has_it(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_upload_is_confirmed_once_unless_cluster_has_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Source: skypilot-org/skypilot #225."""
     with write(project, "data.bin").open("wb") as file:
         file.truncate(51_000_000)
@@ -496,11 +492,11 @@ def test_a_large_upload_is_confirmed_once_and_not_if_the_cluster_has_it(
 
 
 @pytest.mark.parametrize("name", ["stage-data", "push", "notebook", "train", "bench", "scale", "rm"])
-def test_tasks_that_may_ask_take_yes(name: str) -> None:
+def test_tasks_with_questions_accept_yes(name: str) -> None:
     assert "--yes" in {f"--{flag.parameter}" for flag in collection([name])[name].flags}
 
 
-def test_link_in_a_pushed_program_is_kept_in_the_copy_of_a_run(project: Path, tmp_path: Path) -> None:
+def test_link_in_pushed_program_is_kept_in_copy_of_run(project: Path, tmp_path: Path) -> None:
     (project / "link").symlink_to("train.py")
     (project / "dangling").symlink_to("missing")
     mount = tmp_path / "efs"
@@ -512,9 +508,7 @@ def test_link_in_a_pushed_program_is_kept_in_the_copy_of_a_run(project: Path, tm
     assert (Path(made.working_directory) / "dangling").is_symlink()
 
 
-def test_a_full_disk_is_reported_with_its_host_its_path_and_fab_clean(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_is_reported_with_host_path_and_fab_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Source: ray-project/ray #55898."""
     error, host = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), socket.gethostname()
     place = tmp_path / "x"
@@ -556,7 +550,7 @@ def full_directory(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.root
 @pytest.mark.parametrize("launcher", ["gloo", "group"])
-def test_a_program_that_fills_a_disk_is_reported_with_host_and_path(full_directory: Path, launcher: str) -> None:
+def test_program_filling_a_disk_is_reported_with_host_and_path(full_directory: Path, launcher: str) -> None:
     """Sources: pullpreview/action PR #54, pypa/pip #12444. Python's error of a write names no path."""
     code = "open('x', 'wb').write(bytes(4_000_000))"
     run = {"DEEPCDK_RUNS": str(full_directory.parents[1]), "DEEPCDK_RUN": "one", "PYTHONPATH": str(PROJECT)}
@@ -572,7 +566,7 @@ def test_a_program_that_fills_a_disk_is_reported_with_host_and_path(full_directo
     assert "`fab clean`" in hint
 
 
-def test_installing_on_a_full_disk_is_reported(tmp_path: Path) -> None:
+def test_installation_on_full_disk_is_reported(tmp_path: Path) -> None:
     """Source: ray-project/ray #55898."""
     made = Installer(root=tmp_path)
     with pytest.raises(RuntimeSetupError, match=r"failed with exit status 1\n.*\n.*is full.*`fab clean`"):

@@ -21,7 +21,7 @@ sys.modules["pwd"] = sys.modules["fcntl"] = sys.modules["termios"] = None  # Win
 
 
 @pytest.mark.parametrize("settings", [("core.autocrlf=true",), ("core.autocrlf=false", "core.eol=crlf")])
-def test_checkout_of_git_for_windows_has_the_line_ends_of_linux(tmp_path: Path, settings: tuple[str, ...]) -> None:
+def test_checkout_of_git_for_windows_has_unix_line_endings(tmp_path: Path, settings: tuple[str, ...]) -> None:
     """Source: pgenv #19, javy PR #352: `set: Illegal option -`, and nodes that stopped answering."""
     clone = tmp_path / "clone"
     given = [word for setting in settings for word in ("-c", setting)]

@@ -42,22 +42,22 @@ RECORDED: dict[str, Any] = {
 }
 
 
-def test_a_recorded_answer_becomes_the_line_in_the_tree() -> None:
+def test_recorded_response_gives_the_committed_line() -> None:
     assert instance_type(RECORDED) == find("p6-b300.48xlarge")
 
 
 @pytest.mark.parametrize(("name", "count", "joined"), [("V100", 8, 8), ("B300", 2, 2), ("H100", 1, 0), ("L40S", 8, 0)])
-def test_nvlink_joins_several_gpus_of_the_kinds_that_have_it(name: str, count: int, joined: int) -> None:
+def test_nvlink_connects_several_gpus_of_supported_kinds(name: str, count: int, joined: int) -> None:
     gpus = {"Gpus": [{"Name": name, "Manufacturer": "NVIDIA", "Count": count}], "TotalGpuMemoryInMiB": 1}
     assert instance_type({**RECORDED, "GpuInfo": gpus}).nvlink_gpus == joined
 
 
-def test_a_share_of_a_gpu_counts_as_the_one_that_a_node_sees() -> None:
+def test_fraction_of_a_gpu_counts_as_one() -> None:
     shared = {"Name": "L4", "Manufacturer": "NVIDIA", "Count": 0, "LogicalGpuCount": 1, "GpuPartitionSize": 0.125}
     assert instance_type({**RECORDED, "GpuInfo": {"Gpus": [shared], "TotalGpuMemoryInMiB": 2861}}).gpus == 1
 
 
-def test_disks_that_are_not_nvme_are_not_counted() -> None:
+def test_only_nvme_disks_are_counted() -> None:
     store = {"Disks": [{"Count": 2, "SizeInGB": 40}], "NvmeSupport": "unsupported", "TotalSizeInGB": 80}
     found = instance_type({**RECORDED, "InstanceStorageInfo": store})
     assert (found.store_disks, found.store_gb) == (0, 0)
@@ -65,7 +65,7 @@ def test_disks_that_are_not_nvme_are_not_counted() -> None:
 
 @pytest.mark.parametrize("document", [[RECORDED], {"InstanceTypes": [RECORDED]}, {"p6-b300.48xlarge": RECORDED}])
 @pytest.mark.parametrize("suffix", [".json", ".json.gz"])
-def test_recordings_come_as_arrays_and_objects_packed_or_not(document: object, suffix: str, tmp_path: Path) -> None:
+def test_recordings_may_be_arrays_or_objects_and_compressed(document: object, suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"types{suffix}"
     text = json.dumps(document).encode()
     path.write_bytes(gzip.compress(text) if suffix.endswith("gz") else text)
@@ -88,7 +88,7 @@ NO_ITEMS = "contains no items of DescribeInstanceTypes; record it with `aws ec2 
         ("null", NO_ITEMS),
     ],
 )
-def test_a_recording_without_types_is_refused_by_name(text: str, said: str, tmp_path: Path) -> None:
+def test_recording_without_types_is_rejected_with_its_name(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "types.json"
     path.write_text(text)
     with pytest.raises(RecordingError) as caught:
@@ -96,13 +96,13 @@ def test_a_recording_without_types_is_refused_by_name(text: str, said: str, tmp_
     assert (caught.value.path, str(caught.value)) == (path, f"{path}: {said}")
 
 
-def test_a_wrong_recording_leaves_the_table_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_recording_leaves_table_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--recording", str(tmp_path / "none.json"), "--source", "nowhere"]) == 1
     assert "none.json" in capsys.readouterr().err
     assert find("c5.2xlarge") is not None
 
 
-def test_without_credentials_it_says_what_to_do(
+def test_missing_credentials_are_reported_with_fix(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
@@ -114,7 +114,7 @@ def test_without_credentials_it_says_what_to_do(
     assert "no AWS credentials" in capsys.readouterr().err
 
 
-def test_a_recording_becomes_a_table_that_names_its_source(
+def test_table_from_recording_has_its_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table, recording = tmp_path / "table.csv", tmp_path / "types.json"
@@ -127,7 +127,7 @@ def test_a_recording_becomes_a_table_that_names_its_source(
     assert capsys.readouterr().out == f"{table}: {about_it.removeprefix('# ')}\n"
 
 
-def test_a_recording_and_its_source_go_together(capsys: pytest.CaptureFixture[str]) -> None:
+def test_recording_requires_its_source(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["--source", "nowhere"], ["--recording", "types.json"]):
         with pytest.raises(SystemExit):
             parse(words)
@@ -135,7 +135,7 @@ def test_a_recording_and_its_source_go_together(capsys: pytest.CaptureFixture[st
     assert parse(["--region", "us-west-2"]).region == "us-west-2"
 
 
-def test_cards_of_old_recordings_all_take_efa_and_a_type_without_efa_has_no_first_card() -> None:
+def test_first_efa_card_of_old_recordings_and_types_without_efa() -> None:
     network = {**RECORDED["NetworkInfo"], "NetworkCards": [{"NetworkCardIndex": n} for n in (3, 2)]}
     assert instance_type({**RECORDED, "NetworkInfo": network}).efa_first_card == 2
     without = instance_type({**RECORDED, "NetworkInfo": {**network, "EfaSupported": False}})
@@ -174,7 +174,7 @@ PLAIN = InstanceType(
         ),
     ],
 )
-def test_what_ec2_does_not_tell_of_a_type_is_zero_or_empty(told: dict[str, Any], changed: dict[str, Any]) -> None:
+def test_fields_missing_in_ec2_response_are_zero_or_empty(told: dict[str, Any], changed: dict[str, Any]) -> None:
     assert instance_type({**LEAST, **told}) == dataclasses.replace(PLAIN, **changed)
 
 
@@ -204,7 +204,7 @@ class Ec2:
         ([], {}, "of-the-profile"),
     ],
 )
-def test_all_pages_of_aws_become_a_table_that_names_the_region(
+def test_table_from_all_pages_of_aws_has_its_region(
     flags: list[str], environ: dict[str, str], region: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_REGION", raising=False)

@@ -16,7 +16,7 @@ def series(speaker: int, frames: int) -> tuple[np.ndarray, str]:
     return values, ":".join([",".join(map(str, values[:, each])) for each in range(12)] + [str(speaker)])
 
 
-def test_series_of_any_length_become_rows_of_bytes_and_zeros(tmp_path: Path) -> None:
+def test_series_of_any_length_are_padded_with_zeros(tmp_path: Path) -> None:
     (first, one), (second, two) = series(1, 7), series(9, 29)
     path = tmp_path / "a.ts"
     path.write_text(f"# about\n@dimensions 12\n@data\n{one}\n{two}\n")
@@ -26,7 +26,7 @@ def test_series_of_any_length_become_rows_of_bytes_and_zeros(tmp_path: Path) -> 
     assert (sequences[1] == bytes_of(second)).all()
 
 
-def test_what_is_written_is_read_back_and_the_same_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_written_files_are_readable_and_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, speaker in zip(japanese_vowels.FILES.values(), (2, 3), strict=True):
         (tmp_path / name).write_text(series(speaker, 8)[1] + "\n")
     monkeypatch.setattr(japanese_vowels, "DIRECTORY", tmp_path)
@@ -40,6 +40,6 @@ def test_what_is_written_is_read_back_and_the_same_each_time(tmp_path: Path, mon
     assert all(gzip.decompress(content)[:3] == b"\0\0\x08" for content in written.values())
 
 
-def test_without_a_directory_it_says_how_it_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_directory_prints_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert japanese_vowels.main([]) == 2
     assert "usage: python -m tools.japanese_vowels" in capsys.readouterr().err

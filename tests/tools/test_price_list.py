@@ -36,7 +36,7 @@ def recording(tmp_path: Path, *words: str, text: str = RECORDING) -> list[str]:
     return ["--recording", str(path), "--region", "us-east-1", *words]
 
 
-def test_a_recording_gives_the_types_with_a_price(tmp_path: Path, table: Path) -> None:
+def test_recording_gives_types_with_a_price(tmp_path: Path, table: Path) -> None:
     assert price_list.main(recording(tmp_path, "--date", "2026-07-20", "--source", "someone's list")) == 0
     found = parse(table.read_text(encoding="utf-8").splitlines())
     assert {key: price.usd for key, price in found.items()} == {
@@ -46,7 +46,7 @@ def test_a_recording_gives_the_types_with_a_price(tmp_path: Path, table: Path) -
     assert {(price.date, price.source) for price in found.values()} == {("2026-07-20", "someone's list")}
 
 
-def test_other_regions_and_prices_of_services_stay_as_they_are(tmp_path: Path, table: Path) -> None:
+def test_other_regions_and_service_prices_are_unchanged(tmp_path: Path, table: Path) -> None:
     rows = "eu-west-1,c5.large,0.096,hour,1\nus-east-1,efs,0.3,GB-month,1\nus-east-1,m1.old,1,hour,1\n"
     table.write_text(f"# 1 2026-01-01 a list\n{HEADER}\n{rows}")
     assert price_list.main(recording(tmp_path, "--date", "2026-07-20", "--source", "x")) == 0
@@ -55,7 +55,7 @@ def test_other_regions_and_prices_of_services_stay_as_they_are(tmp_path: Path, t
     assert {item for region, item in found if region == "us-east-1"} == {"c5.large", "efs", "t3.medium"}
 
 
-def test_a_recording_without_a_price_writes_nothing(
+def test_recording_without_price_writes_nothing(
     tmp_path: Path, table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert price_list.main(recording(tmp_path, "--date", "2026-07-20", "--source", "x", text="{}")) == 1
@@ -80,7 +80,7 @@ def test_damaged_price_list_is_reported_and_kept(
         (["--source", "x", "--date", "2026-07-20", "--region", "eu-west-1"], "one --region"),
     ],
 )
-def test_a_recording_says_where_and_when_it_is_from(
+def test_recording_has_its_source_and_date(
     tmp_path: Path, words: list[str], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -88,13 +88,13 @@ def test_a_recording_says_where_and_when_it_is_from(
     assert why in capsys.readouterr().err
 
 
-def test_a_source_without_a_recording_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_source_without_recording_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         price_list.main(["--region", "eu-west-1", "--source", "x"])
     assert "need --recording" in capsys.readouterr().err
 
 
-def test_the_price_list_gives_types_with_exactly_one_price() -> None:
+def test_price_list_gives_types_with_exactly_one_price() -> None:
     products = [product("c5.large", "0.085"), product("c5.large", "0.0"), product("t3.medium", "0.04")]
     products += [product("t3.medium", "0.05"), product("", "1.0")]
     assert price_list.parse_products(products) == {"c5.large": 0.085}

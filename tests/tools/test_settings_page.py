@@ -10,7 +10,7 @@ from payload.settings import Settings, flag_of
 from tools.settings_page import PAGE, page
 
 
-def test_the_committed_page_is_that_of_the_declarations() -> None:
+def test_committed_page_matches_declarations() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tools.settings_page"
 
 
@@ -20,7 +20,7 @@ def test_every_setting_is_on_the_page_once() -> None:
         assert text.count(f"| `{flag_of(field.name)}` |") == 1
 
 
-def test_run_as_a_program_it_writes_the_page_and_imported_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_is_written_only_when_run_as_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[tuple[Path, str, str]] = []
     monkeypatch.setattr(Path, "write_text", lambda path, text, encoding: written.append((path, text, encoding)))
     program = str(PAGE.parents[1] / "tools" / "settings_page.py")

@@ -19,7 +19,7 @@ SCRIPT = ROOT / "tools" / "setup.sh"
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
-def test_a_venv_of_the_chosen_python_is_kept() -> None:
+def test_venv_of_chosen_python_is_kept() -> None:
     assert same_python(
         f"home = /usr/bin\nimplementation = CPython\nversion_info = {VERSION}.2\n", Path("/usr/bin/python3")
     )
@@ -29,11 +29,11 @@ def test_a_venv_of_the_chosen_python_is_kept() -> None:
 @pytest.mark.parametrize(
     "config", ["", "home = /usr/bin\nversion = 3.10.1\n", f"home = /opt/bin\nversion = {VERSION}.1\n"]
 )
-def test_a_venv_of_another_python_is_not(config: str) -> None:
+def test_venv_of_another_python_is_replaced(config: str) -> None:
     assert not same_python(config, Path("/usr/bin/python3"))
 
 
-def test_a_command_runs_with_the_node_beside_it_wherever_it_is_called_from(tmp_path: Path) -> None:
+def test_command_uses_its_own_node_from_any_directory(tmp_path: Path) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "node").symlink_to("/bin/sh")
@@ -47,7 +47,7 @@ def test_a_command_runs_with_the_node_beside_it_wherever_it_is_called_from(tmp_p
         assert finished.stdout == "locked deploy it\n"
 
 
-def test_our_fab_replaces_fabrics_and_runs_in_a_folder_with_a_space(
+def test_our_fab_replaces_fab_of_fabric_and_runs_in_folder_with_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     venv = tmp_path / "with space"
@@ -65,12 +65,12 @@ def test_our_fab_replaces_fabrics_and_runs_in_a_folder_with_a_space(
         assert "did you mean status?" in finished.stderr
 
 
-def test_files_that_all_clones_share_are_in_the_cache(tmp_path: Path) -> None:
+def test_files_shared_by_all_clones_are_in_the_cache(tmp_path: Path) -> None:
     assert uv_program(tmp_path).is_relative_to(tmp_path)
     assert {each.root for each in node_environments(tmp_path)} == {tmp_path / "runtime"}
 
 
-def test_the_steps_are_keyed_without_running_anything(tmp_path: Path) -> None:
+def test_keys_of_steps_are_computed_without_running_them(tmp_path: Path) -> None:
     first, lanes = all_steps({"XDG_CACHE_HOME": str(tmp_path)})
     steps = [first, *itertools.chain(*lanes)]
     assert [step.name for step in steps] == [
@@ -91,9 +91,7 @@ def test_the_steps_are_keyed_without_running_anything(tmp_path: Path) -> None:
     ("cluster", "expected"),
     [('{"wheelhouse": "s3://wheels"}', "s3://wheels"), ('{"wheelhouse": "/mnt/efs/wheels"}', ""), ("{}", "")],
 )
-def test_setup_uses_the_wheelhouse_of_cdk_json_unless_it_is_a_directory_of_the_nodes(
-    cluster: str, expected: str
-) -> None:
+def test_setup_uses_wheelhouse_of_cdk_json_unless_it_is_on_nodes(cluster: str, expected: str) -> None:
     assert setup.configured_wheelhouse(f'{{"context": {{"cluster": {cluster}}}}}') == expected
 
 
@@ -136,7 +134,7 @@ def only(tmp_path: Path) -> Path:
     return copy
 
 
-def test_without_root_and_sudo_the_missing_packages_are_listed_and_nothing_is_done(tmp_path: Path) -> None:
+def test_missing_packages_are_only_listed_without_root_and_sudo(tmp_path: Path) -> None:
     environ = machine(tmp_path, id="echo 1000", sudo="exit 1", apt_get="echo called; exit 1", git="", make="")
     finished = subprocess.run(["sh", only(tmp_path)], env=environ, capture_output=True, text=True, check=False)
     assert finished.returncode == 1
@@ -146,7 +144,7 @@ def test_without_root_and_sudo_the_missing_packages_are_listed_and_nothing_is_do
     assert finished.stdout == ""
 
 
-def test_without_apt_the_missing_packages_are_listed(tmp_path: Path) -> None:
+def test_missing_packages_are_listed_without_apt(tmp_path: Path) -> None:
     finished = subprocess.run(
         ["sh", only(tmp_path)], env=machine(tmp_path, id="echo 0"), capture_output=True, text=True, check=False
     )
@@ -154,7 +152,7 @@ def test_without_apt_the_missing_packages_are_listed(tmp_path: Path) -> None:
     assert "apt-get was not found" in finished.stderr
 
 
-def test_as_root_only_missing_packages_are_installed_after_an_update(tmp_path: Path) -> None:
+def test_root_installs_only_missing_packages_after_update(tmp_path: Path) -> None:
     record = 'echo "apt-get $*" >> "$(dirname "$0")/../calls"; case "$*" in *install*) exit 100;; esac'
     environ = machine(tmp_path, id="echo 0", apt_get=record, git="", make="")
     finished = subprocess.run(["sh", only(tmp_path)], env=environ, capture_output=True, text=True, check=False)
@@ -168,7 +166,7 @@ def test_as_root_only_missing_packages_are_installed_after_an_update(tmp_path: P
     assert not (tmp_path / "policy-rc.d").exists()
 
 
-def test_help_shows_each_command_of_the_list() -> None:
+def test_help_shows_each_command() -> None:
     finished = subprocess.run(
         ["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True, env=dict(os.environ)
     )

@@ -29,7 +29,7 @@ def a_step(result: Path, key: str = "1", name: str = "python packages") -> Step:
     return Step(name=name, key=key, present=result.exists, run=write)
 
 
-def test_a_step_runs_once_for_its_inputs(tmp_path: Path) -> None:
+def test_step_runs_once_for_its_inputs(tmp_path: Path) -> None:
     result = tmp_path / "result"
     started = time.monotonic()
     first = run_in(tmp_path / "state", a_step(result))
@@ -44,7 +44,7 @@ def test_a_step_runs_once_for_its_inputs(tmp_path: Path) -> None:
     assert (tmp_path / "state" / "python-packages.stamp").read_text() == "1"
 
 
-def test_changed_inputs_or_a_removed_result_run_a_step_again(tmp_path: Path) -> None:
+def test_step_runs_again_for_changed_inputs_or_removed_result(tmp_path: Path) -> None:
     result = tmp_path / "result"
     run_in(tmp_path / "state", a_step(result))
     assert len(run_in(tmp_path / "state", a_step(result, key="2"))) == 2
@@ -53,7 +53,7 @@ def test_changed_inputs_or_a_removed_result_run_a_step_again(tmp_path: Path) -> 
     assert len(run_in(tmp_path / "state", a_step(result, key="2"))) == 2
 
 
-def test_a_key_changes_with_texts_files_and_their_order(tmp_path: Path) -> None:
+def test_key_depends_on_texts_files_and_their_order(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("one")
     keys = {key_of("a", "b"), key_of("b", "a"), key_of("ab"), key_of("a", tmp_path / "lock")}
     (tmp_path / "lock").write_text("two")
@@ -61,7 +61,7 @@ def test_a_key_changes_with_texts_files_and_their_order(tmp_path: Path) -> None:
     assert len(keys) == 5
 
 
-def test_a_command_gets_the_environment_alone_and_both_its_outputs_are_logged(tmp_path: Path) -> None:
+def test_command_gets_only_given_environment_and_its_output_is_logged(tmp_path: Path) -> None:
     log = Log(step="one", path=tmp_path / "log", environ={"ONLY": "this"})
     program = "import os; print(os.environ['ONLY'], 'HOME' in os.environ, os.getcwd())"
     (tmp_path / "within").mkdir()
@@ -72,7 +72,7 @@ def test_a_command_gets_the_environment_alone_and_both_its_outputs_are_logged(tm
     assert "this False" in logged and logged.endswith("warned\n")
 
 
-def test_a_failed_step_shows_the_end_of_its_log_and_runs_again_with_a_new_log(tmp_path: Path) -> None:
+def test_failed_step_shows_end_of_log_and_is_repeated_with_new_log(tmp_path: Path) -> None:
     program = "import sys; sys.exit('\\n'.join(f'line {n}' for n in range(100)))"
 
     def fail(log: Log) -> None:
@@ -88,7 +88,7 @@ def test_a_failed_step_shows_the_end_of_its_log_and_runs_again_with_a_new_log(tm
     assert log.read_text().count("line 50") == 1
 
 
-def test_lanes_run_at_the_same_time_and_stop_after_a_failure(tmp_path: Path) -> None:
+def test_lanes_run_in_parallel_and_stop_after_a_failure(tmp_path: Path) -> None:
     both, failed = threading.Barrier(2, timeout=60), threading.Event()
 
     def step(name: str, run: Callable[[], object]) -> Step:
@@ -113,13 +113,13 @@ def test_lanes_run_at_the_same_time_and_stop_after_a_failure(tmp_path: Path) -> 
     assert {line.split()[0] for line in told} == {"one", "two"}
 
 
-def test_what_a_step_takes_is_announced_and_no_line_ends_in_blanks(tmp_path: Path) -> None:
+def test_step_is_announced_without_trailing_blanks(tmp_path: Path) -> None:
     step = Step(name="one", key="1", present=lambda: True, run=lambda log: None, note="a minute")
     assert run_in(tmp_path / "a", step)[0] == "one                ... a minute"
     assert run_in(tmp_path / "b", a_step(tmp_path / "result", name="two"))[0] == "two                ..."
 
 
-def test_a_log_that_is_not_text_is_shown_as_far_as_it_is(tmp_path: Path) -> None:
+def test_undecodable_log_is_shown_as_far_as_possible(tmp_path: Path) -> None:
     log = Log(step="one", path=tmp_path / "log", environ={})
     program = "import os, sys; os.write(2, b'caf\\xe9\\n'); sys.exit(3)"
     with pytest.raises(StepError, match=r"failed with exit status 3\n.*\n    caf\ufffd\n"):

@@ -69,7 +69,7 @@ def test_versions_are_equal() -> None:
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == __version__
 
 
-def test_imports_of_our_packages_are_renamed_and_nothing_else() -> None:
+def test_only_imports_of_our_packages_are_renamed() -> None:
     before = (
         "from agent.spec import run\nfrom agents import x\nfrom . import cluster\n"
         "TEXT = '''\nfrom agent.spec import run\n'''\n"
@@ -97,12 +97,12 @@ def test_imports_that_cannot_be_renamed_are_rejected(line: str) -> None:
         "runpy.run_module('payload.train')",
     ],
 )
-def test_calls_that_load_our_packages_by_a_text_are_rejected(call: str) -> None:
+def test_calls_loading_our_packages_by_name_are_rejected(call: str) -> None:
     with pytest.raises(ValueError, match=r"a\.py, line 2"):
         renamed(f"\n{call}\n", "a.py")
 
 
-def test_calls_that_load_other_packages_are_kept() -> None:
+def test_calls_loading_other_packages_are_kept() -> None:
     text = "find_spec('clusters')\nimport_module(f'..tasks.{name}', __package__)\nrun(['-m', 'agent.remote.ssh'])\n"
     assert renamed(text, "a.py") == text
 
@@ -114,12 +114,12 @@ def test_wheel_without_cdk_cli_is_rejected(tmp_path: Path) -> None:
 
 @needs_cdk
 @pytest.mark.parametrize("name", FOR_NODES)
-def test_nodes_get_the_same_bytes_from_a_wheel_and_a_checkout(packages: Path, name: str) -> None:
+def test_nodes_get_identical_files_from_wheel_and_checkout(packages: Path, name: str) -> None:
     assert package_tree(packages / "deepcdk" / "for_nodes" / name) == package_tree(ROOT / name)
 
 
 @needs_cdk
-def test_wheel_has_the_feature_flags_alone_of_the_checkouts_cdk_json(packages: Path) -> None:
+def test_wheel_has_only_feature_flags_of_cdk_json(packages: Path) -> None:
     document = json.loads((packages / "deepcdk" / "cdk.json").read_text())
     assert document.keys() == {"context"}
     assert {key.partition("/")[0] for key in document["context"]} == {"@aws-cdk", "@aws-cdk-containers"}
@@ -174,7 +174,7 @@ print(sorted({name.partition(".")[0] for name in sys.modules} & {"agent", "clust
 
 @needs_cdk
 @pytest.mark.full
-def test_no_module_of_the_laptop_imports_the_users_packages(packages: Path, project: Path) -> None:
+def test_no_laptop_module_imports_packages_of_the_user(packages: Path, project: Path) -> None:
     done = python(packages, project, IMPORT_ALL)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
@@ -196,7 +196,7 @@ def test_tasks_run_in_any_directory_of_the_project(packages: Path, project: Path
 
 
 @needs_cdk
-def test_outside_of_a_project_the_missing_cdk_json_is_named(packages: Path, tmp_path: Path) -> None:
+def test_missing_cdk_json_is_reported_outside_of_a_project(packages: Path, tmp_path: Path) -> None:
     done = python(packages, tmp_path, RUN, "status")
     assert (done.returncode, f"{tmp_path}/cdk.json" in done.stderr, "Traceback" in done.stderr) == (1, True, False)
 

@@ -74,7 +74,7 @@ def test_no_page_loads_anything_from_the_network(built: Path) -> None:
 
 
 @pytest.mark.parametrize("page", pages.guides())
-def test_a_guide_has_the_same_parts_on_the_site_as_on_a_forge(built: Path, page: str) -> None:
+def test_guide_has_same_sections_on_site_and_github(built: Path, page: str) -> None:
     text = pages.index() if page == "docs/index.md" else (pages.ROOT / page).read_text(encoding="utf-8")
     forge = MarkdownIt("commonmark").enable("table").render(text)
     shown = Elements(html(built, page).read_text(encoding="utf-8")).found
@@ -95,7 +95,7 @@ def _pages(part: object) -> list[str]:
     return [page for entry in part for page in entry.values()]
 
 
-def test_code_that_a_guide_links_to_is_a_page_that_the_search_leaves_out(built: Path) -> None:
+def test_linked_code_is_a_page_excluded_from_search(built: Path) -> None:
     assert html(built, "stacks/config_keys/limits.py.md").exists()
     assert "stacks/config_keys/limits.py.html" in html(built, "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert '"stacks/config_keys/limits.py.html' not in (built / "search" / "search_index.json").read_text(
@@ -121,7 +121,7 @@ def test_broken_links_and_anchors_and_unlisted_pages_are_errors(
     assert "#two'" not in said
 
 
-def test_links_to_code_lead_to_its_page_and_links_to_folders_nowhere(tmp_path: Path) -> None:
+def test_links_to_code_have_a_page_and_links_to_folders_do_not(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "code.py").write_text("x = 1\n")
     text = "[`a`](../a/code.py) [folder](../a) [guide](guide.md#one) `[none](../a/code.py)` [name](../a/code.py#x)"
@@ -129,7 +129,7 @@ def test_links_to_code_lead_to_its_page_and_links_to_folders_nowhere(tmp_path: P
     assert pages.for_site(text, "docs/page.md", tmp_path) == expected
 
 
-def test_the_reference_has_every_key_flag_and_changed_setting_with_its_text() -> None:
+def test_reference_describes_every_key_flag_and_changed_setting() -> None:
     keys, tasks, recipes = reference_pages().values()
     for field in dataclasses.fields(ClusterConfig):
         (line,) = [line for line in keys.splitlines() if line.startswith(f"| `{field.name}` |")]
