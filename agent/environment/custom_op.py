@@ -173,9 +173,12 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m agent.environment.custom_op", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("command", choices=("install",))
+    parser.add_argument("command", choices=("install",), help="build the library if necessary, and install it")
     parser.add_argument(
-        "--cache", type=Path, metavar="DIR", help="default: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk"
+        "--cache",
+        type=Path,
+        metavar="DIR",
+        help="folder of built files; default: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk",
     )
     cache = parser.parse_args(argv).cache or default_cache(os.environ)
     path = os.environ.get("PATH", os.defpath)

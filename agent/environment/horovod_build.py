@@ -276,7 +276,9 @@ def default_jobs() -> int:
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the options that `settings_from` reads."""
-    parser.add_argument("--operations", choices=("cpu", "gpu"), default="cpu", help="default: cpu")
+    parser.add_argument(
+        "--operations", choices=("cpu", "gpu"), default="cpu", help="where Horovod computes; default: cpu"
+    )
     parser.add_argument(
         "--cuda-home",
         type=Path,
@@ -320,11 +322,18 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m agent.environment.horovod_build", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("command", choices=("build", "prove"))
     parser.add_argument(
-        "--cache", type=Path, metavar="DIR", help="default: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk"
+        "command", choices=("build", "prove"), help="build: make the wheel; prove: test the installed Horovod"
     )
-    parser.add_argument("--sdist", type=Path, metavar="FILE", help="default: download Horovod's source")
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        metavar="DIR",
+        help="folder of built files; default: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk",
+    )
+    parser.add_argument(
+        "--sdist", type=Path, metavar="FILE", help="Horovod's source distribution; default: download it"
+    )
     add_settings(parser)
     arguments = parser.parse_args(argv)
 

@@ -84,8 +84,14 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m agent.environment.master_environment", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("command", choices=("ensure",))
-    parser.add_argument("--root", type=Path, default=DEFAULT_ROOT, metavar="DIR", help=f"default: {DEFAULT_ROOT}")
+    parser.add_argument("command", choices=("ensure",), help="make the environment unless it is complete")
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=DEFAULT_ROOT,
+        metavar="DIR",
+        help=f"folder of the environments; default: {DEFAULT_ROOT}",
+    )
     root = parser.parse_args(argv).root
     return print_made(lambda: ensure(root))
 

@@ -225,11 +225,20 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m agent.environment.runtime", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("command", choices=("ensure",))
-    parser.add_argument("--root", type=Path, default=DEFAULT_ROOT, metavar="DIR", help=f"default: {DEFAULT_ROOT}")
+    parser.add_argument("command", choices=("ensure",), help="make the environment unless it is complete")
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=DEFAULT_ROOT,
+        metavar="DIR",
+        help=f"folder of the environments; default: {DEFAULT_ROOT}",
+    )
     parser.add_argument("--wheelhouse", type=Path, metavar="DIR", help="shared folder of wheels, which one node fills")
     parser.add_argument(
-        "--cache", type=Path, metavar="DIR", help="default: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk"
+        "--cache",
+        type=Path,
+        metavar="DIR",
+        help="folder of built files; default: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk",
     )
     add_settings(parser)
     given = parser.parse_args(argv)

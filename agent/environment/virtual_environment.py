@@ -326,7 +326,13 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog=f"python -m {Installer.command}", description="Create the environment with uv."
     )
-    parser.add_argument("--root", type=Path, default=DEFAULT_ROOT, metavar="DIR", help=f"default: {DEFAULT_ROOT}")
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=DEFAULT_ROOT,
+        metavar="DIR",
+        help=f"folder of the environments; default: {DEFAULT_ROOT}",
+    )
     return print_made(Installer(root=parser.parse_args(argv).root).ensure)
 
 

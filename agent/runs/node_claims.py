@@ -270,7 +270,7 @@ class Runs:
             return False
 
     def release(self, run_id: str) -> None:
-        """Delete the claim of a run, if it has one, and release its lock."""
+        """Delete the claim of a run, if it has one, and release and remove its lock."""
         with database.transaction() as changing:
             changing.execute("DELETE FROM claims WHERE run_id = ?", (run_id,))
             liveness.forget(run_id)

@@ -129,12 +129,12 @@ def _serve_one(request: Mapping[str, Any], stream: IO[bytes], emit: Emit, reserv
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="agent.staging.server", description=__doc__)
-    parser.add_argument("command", choices=_COMMANDS)
-    parser.add_argument("words", nargs="*")
+    parser.add_argument("command", choices=_COMMANDS, help="see above")
+    parser.add_argument("words", nargs="*", help="the arguments of the command, see above")
     parser.add_argument("--nodes", default="", help="addresses of the nodes that share the work, in order")
-    parser.add_argument("--sharded", action="store_true")
-    parser.add_argument("--single", action="store_true")
-    parser.add_argument("--round", type=int, default=0)
+    parser.add_argument("--sharded", action="store_true", help="fetch only this node's part of the files")
+    parser.add_argument("--single", action="store_true", help="the address may be that of one object, not a folder")
+    parser.add_argument("--round", type=int, default=0, help="in each round, a node has another part of the files")
     return parser.parse_args(argv)
 
 
