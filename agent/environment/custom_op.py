@@ -46,7 +46,7 @@ def identity() -> str:
 
 
 def file_name() -> str:
-    """Return the file name of the installed library. It contains the first digits of `identity`."""
+    """Return the file name of the installed library. It contains the first 16 digits of `identity`."""
     return f"deepcdk_custom_op_{identity()[:16]}.so"
 
 

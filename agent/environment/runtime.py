@@ -133,7 +133,7 @@ class Runtime(HorovodEnvironment):
         self._install_custom_op(wheels)
 
     def finish(self, wheels: Path) -> None:
-        """Install the custom op from `wheels`, then do the same as HorovodEnvironment. Raises RuntimeSetupError."""
+        """Install the custom op from `wheels`, then call `HorovodEnvironment.finish`. Raises RuntimeSetupError."""
         self._install_custom_op(wheels)
         super().finish(wheels)
 

@@ -51,7 +51,8 @@ def begin(dataset: StagedDataset, text: str, emit: Emit) -> None:
 def finish(dataset: StagedDataset, emit: Emit) -> None:
     """Write the manifest of a data set whose files are all stored, and emit its summary.
 
-    Raises DatasetError if a file is missing or its hash is unknown.
+    Also removes the pending manifest and the journals of fetched files. Raises DatasetError if a file is missing or its
+    hash is unknown.
     """
     coming = dataset.pending()
     manifest = Manifest.of(with_hashes(dataset, coming), coming.source)

@@ -126,7 +126,7 @@ class WorkerGroup:
             ) from None
 
     def mark_unhealthy(self, node: Node) -> None:
-        """Make the group replace a worker. Raises AwsCallError.
+        """Make the group replace a worker, without waiting for the replacement. Raises AwsCallError.
 
         A grace period of the group is ignored. It is for booting nodes, but a lost worker has answered before.
         """
