@@ -21,7 +21,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from agent.files.atomic_write import write_atomically
+from agent.errors import describe
+from agent.files.atomic_write import full_disk, write_atomically
 from agent.remote import rank_user
 from agent.spec.laptop_requests import secrets_command
 from agent.spec.nodes import Node
@@ -122,7 +123,7 @@ def distribute(
         except subprocess.TimeoutExpired:
             return f"no answer within {TIMEOUT_S:g} s"
         except OSError as error:
-            return error.strerror or str(error)
+            return describe(error)
         return "" if done.returncode == 0 else done.stderr.decode(errors="replace").strip()[-500:] or "no output"
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(spec.hosts)))) as pool:
@@ -137,19 +138,24 @@ def distribute(
 def main(argv: Sequence[str]) -> int:
     """Store the secrets on standard input for the given runs, or remove them; return the exit status.
 
-    `keep` stores them on the master, `take` on a node, and `drop` removes both. The status is 2 for any other word.
+    `keep` stores them on the master, `take` on a node, and `drop` removes both. The status is 1 after a system error,
+    which is printed, and 2 for any other word.
     """
     verb, *run_ids = argv
     if verb not in ("keep", "take", "drop"):
         print(f"{verb}: must be keep, take or drop", file=sys.stderr)
         return 2
     home, text = rank_user.home(), "" if verb == "drop" else sys.stdin.read()
-    for run_id in run_ids:
-        if verb == "drop":
-            remove(master_directory(home), run_id)
-            remove(node_directory(home), run_id)
-        else:
-            write(master_directory(home) if verb == "keep" else node_directory(home), run_id, text)
+    try:
+        for run_id in run_ids:
+            if verb == "drop":
+                remove(master_directory(home), run_id)
+                remove(node_directory(home), run_id)
+            else:
+                write(master_directory(home) if verb == "keep" else node_directory(home), run_id, text)
+    except OSError as error:
+        print(full_disk(home, str(error)) or describe(error), file=sys.stderr)
+        return 1
     return 0
 
 

@@ -98,3 +98,14 @@ def test_command_line_stores_and_drops_secrets(
     assert [*directory.iterdir(), *secret_files.node_directory(tmp_path).iterdir()] == []
     assert capsys.readouterr() == ("", "")
     assert secret_files.main(["tell", "one"]) == 2
+
+
+def test_command_line_reports_directory_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("sys.stdin", (tmp_path / "input").open("w+"))
+    (tmp_path / ".cache").touch()
+    assert secret_files.main(["keep", "one"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{tmp_path}/.cache/") and line.endswith(": Not a directory")
