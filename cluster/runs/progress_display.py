@@ -12,7 +12,7 @@ from cluster.runs.run_progress import RunProgress, log_lines
 from cluster.terminal.output import print_note, print_output
 from cluster.terminal.status_line import LINE
 from cluster.terminal.units import duration
-from cluster.terminal.wrap import printable
+from cluster.terminal.wrap import printable, with_command
 
 PLAIN_STEP_S: Final = 5.0
 """Seconds between two step lines if there is no terminal."""
@@ -128,7 +128,7 @@ class PlainDisplay:
             if progress.is_final:
                 return  # the task reports the end with more detail
             why = f" ({progress.reason})" if progress.reason else ""
-            self._write(printable(f"{progress.run_id}: {progress.state}{why}"))
+            self._write(printable(with_command(f"{progress.run_id}: {progress.state}{why}")))
         if lines := self._log.shorten(log_lines(message)):
             self._write(*lines)
         for line in (*inspection(message), *remarks(message)):
@@ -213,7 +213,7 @@ class LiveDisplay:
 
     def note(self, text: str) -> None:
         """Print a note above the bar."""
-        self._live.console.print(printable(text), markup=False, highlight=False)
+        self._live.console.print(printable(with_command(text)), markup=False, highlight=False)
 
     def __enter__(self) -> LiveDisplay:
         LINE.pause()
