@@ -14,10 +14,10 @@ from agent.spec.run_states import LIVE_STATES, QUEUED
 from cluster.aws.prices import as_of, shown
 from cluster.nodes.occupancy import shortened
 from cluster.report import output_formats
-from cluster.report.run_files import number
-from cluster.report.run_report import trial_of
+from cluster.report.run_files import document, number
+from cluster.report.run_report import VALIDATION_ACCURACY, trial_of
 from cluster.report.shown_values import percent, plain
-from cluster.report.sweep import accuracy, latest
+from cluster.report.sweep import accuracy, accuracy_headline, latest
 from cluster.runs import run_owner
 from cluster.runs.run_tables import describe_trial
 from cluster.terminal.units import duration, span
@@ -76,19 +76,25 @@ def share(cell: str) -> float | None:
 class Column:
     """A column of the table of runs. Runs without a value come last when the table is sorted by it.
 
-    `of` returns a run's value, which is also the sort key. `form` formats it.
+    `of` returns a run's value, which is also the sort key. `form` formats it, and `mark` returns a text to add.
     """
 
     key: str
     title: str
     of: Callable[[Run], Any]
     form: Callable[[Any], str] = str
+    mark: Callable[[Run], str] = lambda _: ""
     is_number: bool = False
 
     def text(self, run: Run) -> str:
         """Return the text of a run's cell; "-" if the run has no value."""
         value = self.of(run)
-        return "-" if value in (None, "") else self.form(value)
+        return "-" if value in (None, "") else f"{self.form(value)}{self.mark(run)}"
+
+
+def _mark_of_accuracy(run: Run) -> str:
+    is_validated = accuracy_headline(document(run.get("epoch"))).key == VALIDATION_ACCURACY
+    return " validation" if is_validated else ""
 
 
 _number: Final = functools.partial(Column, is_number=True)
@@ -97,7 +103,7 @@ COLUMNS: Final = (
     Column(key="state", title="State", of=lambda run: GROUPS.index(group(run))),
     Column(key="owner", title="Started by", of=lambda run: owner(run) or None),
     _number(key="nodes", title="Nodes", of=lambda run: len(run["hosts"]) or None),
-    _number(key="accuracy", title="Accuracy", of=accuracy, form=percent),
+    _number(key="accuracy", title="Accuracy", of=accuracy, form=percent, mark=_mark_of_accuracy),
     _number(
         key="time",
         title="Time",

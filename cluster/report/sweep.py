@@ -101,10 +101,10 @@ def sweep_report(sweep: str, states: Sequence[Mapping[str, Any]], reports: Seque
 
 def accuracy(state: Mapping[str, Any]) -> float | None:
     """Return the test accuracy of the last epoch in a run's state, or else the validation accuracy; None if unknown."""
-    return _accuracy(document(state.get("epoch"))).value
+    return accuracy_headline(document(state.get("epoch"))).value
 
 
-def _accuracy(figures: Mapping[str, Any]) -> Headline:
+def accuracy_headline(figures: Mapping[str, Any]) -> Headline:
     """Return the headline for the test accuracy in an event, or else for the validation accuracy."""
     is_validated = VALIDATION_ACCURACY in figures and TEST_ACCURACY not in figures
     key = VALIDATION_ACCURACY if is_validated else TEST_ACCURACY
@@ -131,7 +131,7 @@ def report_of_state(state: Mapping[str, Any]) -> RunReport:
         ranks=0,
         attempts=1,
         headlines=(
-            _accuracy(figures),
+            accuracy_headline(figures),
             Headline.of(SECONDS, seconds),
             Headline.of(COST, number(document(state.get("spent")).get("usd"))),
             Headline.of(SPEED_PER_NODE, None if speed is None else speed / max(1, nodes)),

@@ -33,6 +33,13 @@ def test_runs_without_a_value_are_last_in_both_orders() -> None:
         assert Choice(sort=sort).apply([unknown, *RUNS[:3]])[-1] is unknown
 
 
+def test_validation_accuracy_is_marked() -> None:
+    (column,) = (each for each in COLUMNS if each.key == "accuracy")
+    texts = [column.text(make_run(1, epoch={f"{split}_accuracy": 0.5})) for split in ("test", "validation")]
+    assert texts == ["50.00%", "50.00% validation"]
+    assert column.text(make_run(1, epoch=None)) == "-"
+
+
 def test_the_filter_finds_all_words_in_run_owner_state_and_reason() -> None:
     def found(words: str, group: str = "") -> list[str]:
         return [run["run_id"][-4:] for run in Choice(words=words, group=group).apply(RUNS)]
