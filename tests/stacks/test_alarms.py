@@ -40,7 +40,7 @@ def for_people(template: Template) -> dict[str, dict[str, Any]]:
     return {id: item for id, item in template.of("AWS::CloudWatch::Alarm").items() if not id.startswith("Guard")}
 
 
-def test_every_silent_failure_has_an_alarm_that_explains_itself() -> None:
+def test_every_silent_failure_has_an_alarm_with_explanation() -> None:
     nodes = {f"{role}{what}" for role in ("Worker", "Master") for what in ("Missing", "StatusCheck")}
     assert set(by_id()) == nodes | {"EfsIoLimit", "EfsBurstCredits", "NatPorts1"}
     assert set(by_id(agents=True)) - set(by_id()) == {"WorkerDiskFull", "MasterDiskFull"}
@@ -55,7 +55,7 @@ def test_missing_nodes_alarm_waits_for_the_boot_timeout() -> None:
 
 
 @given(st.integers(1, 3600))
-def test_disk_period_is_whole_minutes_and_no_shorter_than_the_agents_interval(interval_s: int) -> None:
+def test_disk_alarm_period_is_at_least_the_interval_of_the_agent(interval_s: int) -> None:
     alarm = by_id(agents=True, metrics_interval_s=interval_s)["WorkerDiskFull"]
     assert alarm.period_s % 60 == 0
     assert alarm.period_s >= interval_s
@@ -70,16 +70,16 @@ def test_disk_period_is_whole_minutes_and_no_shorter_than_the_agents_interval(in
         ({"efs_throughput": "elastic", "file_system_id": "fs-0123456789abcdef0"}, set()),
     ],
 )
-def test_a_file_system_without_a_limit_has_no_alarm_on_it(values: dict[str, Any], gone: set[str]) -> None:
+def test_file_system_without_limit_has_no_alarm(values: dict[str, Any], gone: set[str]) -> None:
     assert set(by_id()) - set(by_id(**values)) == gone
 
 
-def test_burst_credits_alarm_an_hour_before_they_run_out(notified: Template) -> None:
+def test_burst_credit_alarm_fires_an_hour_before_exhaustion(notified: Template) -> None:
     (alarm,) = [item for id, item in for_people(notified).items() if "EfsBurstCredits" in id]
     assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("LessThanThreshold", HOUR_OF_BURSTING)
 
 
-def test_mail_and_topic_are_notified_of_every_alarm_and_of_failed_launches(notified: Template) -> None:
+def test_mail_and_topic_receive_every_alarm_and_failed_launch(notified: Template) -> None:
     own = {"Ref": notified.only("AWS::SNS::Topic")}
     for item in for_people(notified).values():
         assert item["AlarmActions"] == item["OKActions"] == [TOPIC, own]
@@ -95,7 +95,7 @@ def test_mail_and_topic_are_notified_of_every_alarm_and_of_failed_launches(notif
         assert notified.only("AWS::SNS::TopicPolicy") in resource["DependsOn"]
 
 
-def test_alarms_without_recipients_only_show(variant: Variant) -> None:
+def test_alarms_without_recipients_have_no_actions(variant: Variant) -> None:
     silent = variant("watched")
     assert not silent.of("AWS::SNS::Topic")
     assert "NotificationConfigurations" not in silent.resources["WorkerGroup"]["Properties"]

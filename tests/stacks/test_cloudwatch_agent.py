@@ -59,7 +59,7 @@ def document(**changes: Any) -> dict[str, Any]:
 
 
 @given(settings)
-def test_any_configuration_fits_a_standard_parameter_and_names_known_metrics_only(given: AgentSettings) -> None:
+def test_any_configuration_fits_standard_parameter_with_known_metrics(given: AgentSettings) -> None:
     text = configuration(given)
     assert len(text) <= 4096  # A larger parameter is an advanced one, which costs money.
     found = json.loads(text)
@@ -71,7 +71,7 @@ def test_any_configuration_fits_a_standard_parameter_and_names_known_metrics_onl
 
 
 @given(settings)
-def test_every_metric_is_sent_by_node_and_role_and_in_no_finer_grain(given: AgentSettings) -> None:
+def test_every_metric_has_only_node_and_role_as_dimensions(given: AgentSettings) -> None:
     metrics = json.loads(configuration(given)).get("metrics")
     if metrics is None:
         return
@@ -83,25 +83,25 @@ def test_every_metric_is_sent_by_node_and_role_and_in_no_finer_grain(given: Agen
             assert values["append_dimensions"] == {ROLE: given.role}
 
 
-def test_gpus_and_efa_are_measured_where_there_are_some() -> None:
+def test_gpus_and_efa_are_measured_if_present() -> None:
     plain = document()["metrics"]["metrics_collected"]
     rich = document(gpus=True, efa=True)["metrics"]["metrics_collected"]
     assert set(rich) - set(plain) == {"nvidia_gpu", "efa"}
 
 
-def test_network_file_systems_do_not_count_as_the_nodes_disks() -> None:
+def test_network_file_systems_are_not_measured_as_disks() -> None:
     ignored = document()["metrics"]["metrics_collected"]["disk"]["ignore_file_system_types"]
     assert {"nfs4", "lustre", "tmpfs"} <= set(ignored)
 
 
-def test_the_boot_log_goes_to_a_stream_of_the_nodes_own() -> None:
+def test_each_node_has_a_log_stream_for_its_boot_log() -> None:
     (entry,) = document()["logs"]["logs_collected"]["files"]["collect_list"]
     assert entry["file_path"] == BOOT_LOG
     assert entry["log_group_name"] == PLAIN.boot_logs
     assert "{instance_id}" in entry["log_stream_name"]
 
 
-def test_every_runs_log_gets_a_stream_where_the_node_ships_them() -> None:
+def test_log_of_every_run_gets_a_stream_if_shipped() -> None:
     entries = document(role="master", run_logs="one-RunLogs")["logs"]["logs_collected"]["files"]["collect_list"]
     assert entries[1]["file_path"] == "/mnt/efs/runs/*/launcher.log"
     assert entries[1]["publish_multi_logs"] is True

@@ -18,33 +18,31 @@ from tests.stacks.conftest import VARIANTS, Variant
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_each_configuration_of_these_tests_is_valid_and_keeps_every_invariant(name: str, variant: Variant) -> None:
+def test_each_configuration_of_these_tests_is_valid(name: str, variant: Variant) -> None:
     config = ClusterConfig(**{"ssh_cidr": SSH_CIDR, **VARIANTS[name]})
     assert list(check(config)) == []
     assert broken(variant(name), config) == []
 
 
-def test_the_outputs_are_exactly_those_of_the_contract(
-    template: Template, inspected: Callable[[str], Inspected]
-) -> None:
+def test_outputs_match_the_contract(template: Template, inspected: Callable[[str], Inspected]) -> None:
     contract = {value for key, value in vars(Output).items() if key.isupper()}
     assert set(inspected("everything").template.document["Outputs"]) == contract
     optional = {Output.ALARM_TOPICS, Output.FSX_ID, Output.FSX_MOUNT, Output.SCRATCH_MOUNT}
     assert set(template.document["Outputs"]) == contract - optional
 
 
-def test_outputs_tell_the_configuration_that_the_tasks_need(variant: Variant) -> None:
+def test_outputs_contain_configuration_for_the_tasks(variant: Variant) -> None:
     outputs = variant("own images").document["Outputs"]
     values = {key: outputs[key]["Value"] for key in (Output.MAX_WORKERS, Output.LOGIN_USER, Output.EFS_MOUNT)}
     assert values == {Output.MAX_WORKERS: "50", Output.LOGIN_USER: "ubuntu", Output.EFS_MOUNT: "/mnt/efs"}
 
 
-def test_the_template_fits_any_account_and_region(template: Template) -> None:
+def test_template_works_in_any_account_and_region(template: Template) -> None:
     assert "us-east-1" not in template.text()
     assert "arn:aws:" not in template.text()
 
 
-def test_whatever_can_be_tagged_has_the_tags_of_the_cluster_and_of_the_user(
+def test_every_taggable_resource_has_tags_of_cluster_and_user(
     inspected: Callable[[str], Inspected],
 ) -> None:
     wanted = {CLUSTER_TAG: "everything", "team": "vision", "cost center": "42"}
@@ -63,7 +61,7 @@ def test_whatever_can_be_tagged_has_the_tags_of_the_cluster_and_of_the_user(
             assert wanted.items() <= {tag["Key"]: tag["Value"] for tag in each["Tags"]}.items()
 
 
-def test_parameters_that_the_master_writes_do_not_change_with_tags(
+def test_parameters_written_by_master_do_not_depend_on_tags(
     template: Template, inspected: Callable[[str], Inspected]
 ) -> None:
     parameters = template.of("AWS::SSM::Parameter")
@@ -79,6 +77,6 @@ def test_two_clusters_share_no_fixed_name(template: Template) -> None:
 
 
 @pytest.mark.parametrize("protected", [True, False])
-def test_the_stack_is_protected_on_request(template: Template, protected: bool) -> None:
+def test_stack_is_protected_on_request(template: Template, protected: bool) -> None:
     config = ClusterConfig(ssh_cidr=SSH_CIDR, termination_protection=protected)
     assert bool(ClusterStack(App(analytics_reporting=False), config).termination_protection) is protected

@@ -20,7 +20,7 @@ from tests.stacks.conftest import BLOCK, POOL, UBUNTU, Variant
 GROUPS = ("MasterGroup", "WorkerGroup")
 
 
-def test_images_come_from_ssm_parameters_or_by_id_with_their_own_root_device(variant: Variant) -> None:
+def test_images_are_ssm_parameters_or_ids_with_their_root_device(variant: Variant) -> None:
     template = variant("own images")
     parameter = template.document["Parameters"][template.template_of("MasterGroup")["ImageId"]["Ref"]]
     assert (parameter["Type"], parameter["Default"]) == ("AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>", UBUNTU)
@@ -32,7 +32,7 @@ def test_images_come_from_ssm_parameters_or_by_id_with_their_own_root_device(var
         assert "export DEEPCDK_LOGIN_USER=ubuntu\n" in template.user_data(group)
 
 
-def test_there_is_one_master_and_as_many_workers_as_asked_and_the_stack_waits_for_them(variant: Variant) -> None:
+def test_stack_has_one_master_and_requested_workers_and_waits_for_them(variant: Variant) -> None:
     template = variant("own images")
     sizes = {
         id: tuple(int(item[key]) for key in ("MinSize", "DesiredCapacity", "MaxSize"))
@@ -49,7 +49,7 @@ def test_there_is_one_master_and_as_many_workers_as_asked_and_the_stack_waits_fo
 
 
 @given(wanted=st.integers(1, 1000), least=st.integers(1, 1000))
-def test_a_percentage_stands_for_the_least_number_of_nodes_and_for_none_fewer(wanted: int, least: int) -> None:
+def test_percentage_gives_at_least_the_minimum_number_of_nodes(wanted: int, least: int) -> None:
     least = min(least, wanted)
     percent = least_percent(least, wanted)
     stands_for = math.ceil(wanted * percent / 100)
@@ -59,18 +59,18 @@ def test_a_percentage_stands_for_the_least_number_of_nodes_and_for_none_fewer(wa
 
 
 @pytest.mark.parametrize(("group", "batch"), [("MasterGroup", 1), ("WorkerGroup", 3)])
-def test_a_rolling_update_replaces_nodes_in_batches(group: str, batch: int, variant: Variant) -> None:
+def test_rolling_update_replaces_nodes_in_batches(group: str, batch: int, variant: Variant) -> None:
     rolling = variant("mixed types").resources[group]["UpdatePolicy"]["AutoScalingRollingUpdate"]
     assert (rolling["MaxBatchSize"], rolling["MinInstancesInService"]) == (batch, 0)
 
 
-def test_without_workers_there_is_nothing_to_wait_for(variant: Variant) -> None:
+def test_stack_without_workers_waits_for_none(variant: Variant) -> None:
     group = variant("mixed types").resources["WorkerGroup"]
     assert "CreationPolicy" not in group
     assert group["Properties"]["DesiredCapacity"] == "0"
 
 
-def test_spot_workers_come_after_those_on_demand_and_get_a_notice(inspected: Callable[[str], Inspected]) -> None:
+def test_spot_workers_follow_on_demand_workers_and_get_a_notice(inspected: Callable[[str], Inspected]) -> None:
     template = inspected("spot mixed").template
     workers, master = (template.resources[group]["Properties"] for group in ("WorkerGroup", "MasterGroup"))
     policy = workers["MixedInstancesPolicy"]
@@ -95,7 +95,7 @@ def test_spot_workers_come_after_those_on_demand_and_get_a_notice(inspected: Cal
     assert "' registry firewall master shared consoles node || exit" in template.user_data("MasterGroup")
 
 
-def test_alternatives_on_demand_launch_into_a_group_of_reservations(variant: Variant) -> None:
+def test_on_demand_alternatives_use_a_reservation_group(variant: Variant) -> None:
     template = variant("mixed types")
     distribution = template.resources["WorkerGroup"]["Properties"]["MixedInstancesPolicy"]["InstancesDistribution"]
     assert distribution == {
@@ -107,12 +107,12 @@ def test_alternatives_on_demand_launch_into_a_group_of_reservations(variant: Var
     assert "CapacityReservationSpecification" not in template.template_of("MasterGroup")
 
 
-def test_every_allocation_strategy_is_one_of_the_cdk() -> None:
+def test_every_allocation_strategy_is_known_to_the_cdk() -> None:
     assert all(map(spot_strategy, SPOT_ALLOCATIONS))
     assert all(map(on_demand_strategy, ON_DEMAND_ALLOCATIONS))
 
 
-def test_a_capacity_block_is_a_market_of_its_own_and_places_its_instances_itself(variant: Variant) -> None:
+def test_capacity_block_has_its_own_market_type_and_no_placement_group(variant: Variant) -> None:
     template = variant("GPU block")
     data = template.template_of("WorkerGroup")
     target = {"CapacityReservationTarget": {"CapacityReservationId": BLOCK}}
@@ -126,7 +126,7 @@ def test_a_capacity_block_is_a_market_of_its_own_and_places_its_instances_itself
     ("instance_type", "devices", "first_card"),
     [("p5.48xlarge", 32, 0), ("p6-b300.48xlarge", 16, 1), ("c5n.18xlarge", 1, 0)],
 )
-def test_efa_takes_every_device_of_the_type_beside_one_interface_with_an_address(
+def test_efa_uses_every_device_and_one_interface_with_address(
     instance_type: str, devices: int, first_card: int
 ) -> None:
     primary, *others = efa_interfaces(instance_type)
@@ -138,7 +138,7 @@ def test_efa_takes_every_device_of_the_type_beside_one_interface_with_an_address
     assert all(device == (0 if card else 1) for card, device in places[1:])
 
 
-def test_every_type_with_efa_has_a_layout_and_no_other_has() -> None:
+def test_only_types_with_efa_have_a_layout() -> None:
     for kind in filter(None, map(find, names())):
         if kind.efa_interfaces:
             assert len(efa_interfaces(kind.name)) == kind.efa_interfaces + 1

@@ -28,7 +28,7 @@ def words_of(text: str) -> tuple[str, ...]:
 
 
 @given(key=keys, value=st.text())
-def test_any_text_builds_or_is_refused_under_its_own_key(key: str, value: str) -> None:
+def test_any_text_is_accepted_or_rejected_with_its_key(key: str, value: str) -> None:
     try:
         config = build(**{key: value})
     except ConfigError as error:
@@ -51,7 +51,7 @@ def test_any_text_builds_or_is_refused_under_its_own_key(key: str, value: str) -
 @pytest.mark.parametrize(
     ("typed", "meant"), [("worker", "workers"), ("ssh_cdir", "ssh_cidr"), ("max_worker", "max_workers")]
 )
-def test_a_slip_of_the_pen_is_answered_with_what_was_meant(typed: str, meant: str) -> None:
+def test_misspelled_key_is_rejected_with_suggestion(typed: str, meant: str) -> None:
     with pytest.raises(ConfigError, match=f"unknown key; did you mean {meant}\\?") as caught:
         build(**{typed: "x"})
     assert caught.value.key == typed
@@ -66,40 +66,40 @@ def test_a_slip_of_the_pen_is_answered_with_what_was_meant(typed: str, meant: st
         ({"ssh_access": "session-manager"}, True),
     ],
 )
-def test_a_master_is_reached_from_a_network_or_through_session_manager(values: dict[str, str], reachable: bool) -> None:
+def test_master_is_reachable_from_a_network_or_by_session_manager(values: dict[str, str], reachable: bool) -> None:
     config = ClusterConfig.from_context({"cluster": values})
     assert config.is_reachable is reachable
     assert [caution.key for caution in cautions(config)] == ([] if reachable else ["ssh_cidr"])
 
 
-def test_a_value_beside_the_object_wins_as_dash_c_should() -> None:
+def test_separate_context_value_overrides_cluster_object() -> None:
     config = ClusterConfig.from_context({"cluster": {"ssh_cidr": SSH_CIDR, "workers": 2}, "workers": "4"})
     assert config.workers == 4
 
 
-def test_the_cdks_own_keys_are_passed_over() -> None:
+def test_keys_of_the_cdk_are_ignored() -> None:
     context = {"cluster": {"ssh_cidr": SSH_CIDR}, "@aws-cdk/core:flag": True, "aws:cdk:bundling-stacks": ["**"]}
     assert ClusterConfig.from_context(context) == ClusterConfig(ssh_cidr=SSH_CIDR)
 
 
-def test_a_cluster_that_is_not_an_object_is_rejected() -> None:
+def test_cluster_must_be_an_object() -> None:
     with pytest.raises(ConfigError, match="must be a JSON object"):
         ClusterConfig.from_context({"cluster": [1]})
 
 
-def test_a_configuration_cannot_be_changed() -> None:
+def test_configuration_is_immutable() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         build().workers = 3  # type: ignore[misc]  # that this is an error is the point
 
 
-def test_a_file_says_the_same_as_a_context(tmp_path: Path) -> None:
+def test_file_and_context_give_the_same_configuration(tmp_path: Path) -> None:
     file = tmp_path / "cdk.json"
     file.write_text(json.dumps({"app": "x", "context": {"cluster": {"workers": 3}}}))
     assert ClusterConfig.from_file(file, {"ssh_cidr": SSH_CIDR[0]}) == build(workers=3)
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", "{", '{"context": 3}'])
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: str | None) -> None:
+def test_unreadable_file_is_reported(tmp_path: Path, content: str | None) -> None:
     file = tmp_path / "cdk.json"
     if content is not None:
         file.write_text(content)
@@ -107,7 +107,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: str | None
         ClusterConfig.from_file(file)
 
 
-def test_feature_flags_are_the_cdks_own_keys_alone() -> None:
+def test_feature_flags_are_only_keys_of_the_cdk() -> None:
     """A cluster key next to `cluster` would override the same key of each project."""
     others = {"cluster": {"workers": 9}, "workers": 9, KEPT_IMAGES: {}, QUALIFIER: "mine", "ami:account=1": "ami-1"}
     flags = {"@aws-cdk/aws-iam:minimizePolicies": True, "@aws-cdk-containers/x:y": False}

@@ -21,7 +21,7 @@ UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/eb
         ("/my/x86_64-and-arm64/image", ""),
     ],
 )
-def test_the_architecture_of_an_image_may_be_unknown(parameter: str, told: str) -> None:
+def test_architecture_of_an_image_may_be_unknown(parameter: str, told: str) -> None:
     assert architecture(parameter) == told
 
 
@@ -43,11 +43,11 @@ def test_the_architecture_of_an_image_may_be_unknown(parameter: str, told: str) 
         ("c99.large", ""),
     ],
 )
-def test_the_default_follows_processor_and_gpus(instance_type: str, parameter: str) -> None:
+def test_default_image_depends_on_processor_and_gpus(instance_type: str, parameter: str) -> None:
     assert default(find(instance_type)) == parameter
 
 
-def test_an_image_that_is_given_is_taken() -> None:
+def test_given_image_is_used() -> None:
     assert choose("/my/image", "p5.48xlarge") == "/my/image"
     assert choose("", "c99.large").endswith("x86_64")
 
@@ -61,7 +61,7 @@ def test_an_image_that_is_given_is_taken() -> None:
         ("/my/image", "ec2-user"),
     ],
 )
-def test_the_login_user_follows_the_publisher(parameter: str, user: str) -> None:
+def test_login_user_depends_on_publisher(parameter: str, user: str) -> None:
     assert login_user(parameter) == user
 
 
@@ -69,5 +69,5 @@ def test_the_login_user_follows_the_publisher(parameter: str, user: str) -> None
     ("parameter", "device"),
     [("/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64", "/dev/xvda"), (UBUNTU, "/dev/sda1")],
 )
-def test_the_default_root_device_follows_the_publisher(parameter: str, device: str) -> None:
+def test_default_root_device_depends_on_publisher(parameter: str, device: str) -> None:
     assert default_root_device(parameter) == device

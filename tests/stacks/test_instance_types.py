@@ -37,13 +37,13 @@ def fresh() -> object:
         ("t3.medium", {"placements": ("partition", "spread"), "efa_interfaces": 0}),
     ],
 )
-def test_known_types_are_as_aws_documents_them(name: str, facts: dict[str, object]) -> None:
+def test_known_types_match_documentation_of_aws(name: str, facts: dict[str, object]) -> None:
     found = find(name)
     assert found is not None
     assert {key: getattr(found, key) for key in facts} == facts
 
 
-def test_every_line_parses_and_holds_together() -> None:
+def test_every_line_is_valid_and_consistent() -> None:
     types = [found for found in map(find, names()) if found is not None]
     assert len(types) == len(names()) > 1000
     for each in types:
@@ -58,7 +58,7 @@ def test_every_line_parses_and_holds_together() -> None:
         assert each.efa_interfaces or not each.efa_first_card, each.name
 
 
-def test_the_table_says_when_and_from_what_it_was_made() -> None:
+def test_table_has_its_date_and_source() -> None:
     assert f"{len(names())} EC2 instance types; written 20" in origin()
     assert " from " in origin()
 
@@ -72,16 +72,16 @@ def test_the_table_says_when_and_from_what_it_was_made() -> None:
         ("x1.2xlarge", "x1.32xlarge"),
     ],
 )
-def test_the_nearest_type_is_of_the_same_family_or_generation(typed: str, meant: str) -> None:
+def test_nearest_type_has_same_family_or_generation(typed: str, meant: str) -> None:
     assert find(typed) is None
     assert nearest(typed) == meant
 
 
-def test_an_unheard_of_family_still_has_a_nearest_type() -> None:
+def test_unknown_family_has_a_nearest_type() -> None:
     assert nearest("zz9.large") in names()
 
 
-def test_what_is_written_is_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: object) -> None:
+def test_written_table_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: object) -> None:
     one = find("p5.48xlarge")
     assert one is not None
     other = dataclasses.replace(one, name="a1.odd", network="10, or 20 Gigabit", placements=())
@@ -94,9 +94,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path, monkeypatch: pytest.Mon
     assert find("a1.odd") == dataclasses.replace(other, network="10; or 20 Gigabit")
 
 
-def test_a_table_may_say_in_several_lines_what_it_was_made_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: object
-) -> None:
+def test_source_of_table_may_have_several_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: object) -> None:
     path = tmp_path / "table.csv"
     path.write_text("# two types,\n# made up\n" + HEADER)
     monkeypatch.setattr(instance_types, "TABLE", path)
@@ -106,12 +104,12 @@ def test_a_table_may_say_in_several_lines_what_it_was_made_from(
     assert names() == ()
 
 
-def test_the_configuration_alone_reads_no_table() -> None:
+def test_configuration_does_not_import_instance_types() -> None:
     program = "import sys, stacks.config; print('stacks.instance_types' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 
-def test_a_type_is_a_value() -> None:
+def test_instance_types_are_compared_by_value() -> None:
     assert isinstance(find("c5.2xlarge"), InstanceType)
     assert find("c5.2xlarge") == find("c5.2xlarge")

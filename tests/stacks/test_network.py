@@ -7,7 +7,7 @@ from tests.stacks.conftest import FLOW_BUCKET, VARIANTS, Variant
 GROUPS = ("MasterGroup", "WorkerGroup")
 
 
-def test_two_zones_have_a_public_and_a_private_subnet_each_and_may_share_a_nat_gateway(variant: Variant) -> None:
+def test_two_zones_have_two_subnets_each_and_may_share_a_nat_gateway(variant: Variant) -> None:
     network = variant("own images")
     nat, gateway = network.only("AWS::EC2::NatGateway"), network.only("AWS::EC2::InternetGateway")
     assert {network.default_route(subnet) for subnet in network.subnets_of("WorkerGroup")} == {nat}
@@ -19,11 +19,11 @@ def test_two_zones_have_a_public_and_a_private_subnet_each_and_may_share_a_nat_g
     assert len(network.of("AWS::EC2::Subnet")) == 4
 
 
-def test_without_endpoints_none_is_made(variant: Variant) -> None:
+def test_no_endpoint_is_created_unless_configured(variant: Variant) -> None:
     assert variant("temporary").of("AWS::EC2::VPCEndpoint") == {}
 
 
-def test_flow_logs_of_the_clusters_subnets_in_an_existing_vpc_go_to_a_bucket(variant: Variant) -> None:
+def test_flow_logs_of_subnets_in_existing_vpc_are_sent_to_bucket(variant: Variant) -> None:
     template, values = variant("existing VPC"), VARIANTS["existing VPC"]
     logs = list(template.of("AWS::EC2::FlowLog").values())
     subnets = {*values["public_subnet_ids"], *values["private_subnet_ids"]}

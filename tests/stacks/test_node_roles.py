@@ -9,7 +9,7 @@ from tests.stacks.clusters.synthesis import Inspected
 from tests.stacks.clusters.template import Template
 
 
-def test_with_session_manager_nothing_is_admitted_and_the_master_alone_is_reached(
+def test_session_manager_opens_no_port_and_reaches_only_the_master(
     inspected: Callable[[str], Inspected], template: Template
 ) -> None:
     closed = inspected("no SSH").template

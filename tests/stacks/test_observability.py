@@ -9,13 +9,13 @@ from tests.stacks.clusters.template import Template, filled
 from tests.stacks.conftest import Variant
 
 
-def test_log_groups_of_a_cluster_without_data_to_keep_are_removed_with_it(variant: Variant) -> None:
+def test_log_groups_of_cluster_without_retained_data_are_removed(variant: Variant) -> None:
     for name in ("NodeLogs", "RunLogs"):
         gone = variant("temporary").resources[name]
         assert (gone["DeletionPolicy"], gone["Properties"]["RetentionInDays"]) == ("Delete", 7)
 
 
-def test_each_role_boots_with_its_own_configuration_of_the_agent(variant: Variant) -> None:
+def test_each_role_has_its_own_agent_configuration(variant: Variant) -> None:
     whole, found = variant("GPU block"), {}
     for group in ("MasterGroup", "WorkerGroup"):
         (line,) = [line for line in whole.user_data(group).splitlines() if line.startswith("export DEEPCDK_AGENT=")]
@@ -31,7 +31,7 @@ def test_each_role_boots_with_its_own_configuration_of_the_agent(variant: Varian
     assert efa == {"WorkerGroup"}
 
 
-def test_logs_alone_take_no_permission_for_metrics(variant: Variant) -> None:
+def test_logs_without_metrics_need_no_permission_for_metrics(variant: Variant) -> None:
     template = variant("temporary")
     policies = template.of("AWS::IAM::Policy")
     allowed = {name for name, each in policies.items() if "cloudwatch:PutMetricData" in json.dumps(each)}
@@ -51,7 +51,7 @@ def lines(template: Template) -> list[list[Any]]:
     return [line for widget in widgets(template) for line in widget["properties"].get("metrics", [])]
 
 
-def test_every_concern_is_shown_without_agents(variant: Variant) -> None:
+def test_dashboard_is_complete_without_agents(variant: Variant) -> None:
     template = variant("watched")
     shown = {line[1] for line in lines(template) if isinstance(line[0], str)}
     assert shown >= {
@@ -71,7 +71,7 @@ def test_agent_metrics_are_searched_by_node(variant: Variant) -> None:
         assert f'{{"deepcdk/deepcdk",InstanceId}} MetricName="{name}"' in shown, name
 
 
-def test_nat_gateways_of_an_existing_vpc_are_not_watched(variant: Variant) -> None:
+def test_nat_gateways_of_existing_vpc_are_not_monitored(variant: Variant) -> None:
     template = variant("existing VPC")
     assert not [id for id in template.of("AWS::CloudWatch::Alarm") if "NatPorts" in id]
     assert not [line for line in lines(template) if line[0] == "AWS/NATGateway"]

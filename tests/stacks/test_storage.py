@@ -5,14 +5,14 @@ from __future__ import annotations
 from tests.stacks.conftest import EXISTING_KEY, Variant
 
 
-def test_data_and_their_key_are_removed_as_asked(variant: Variant) -> None:
+def test_data_and_key_are_removed_as_configured(variant: Variant) -> None:
     template = variant("temporary")
     for id in ("FileSystem", "RunBucket", "StorageKey"):
         assert template.resources[id]["DeletionPolicy"] == template.resources[id]["UpdateReplacePolicy"] == "Delete"
     assert template.resources["StorageKey"]["Properties"]["PendingWindowInDays"] == 7
 
 
-def test_throughput_and_versions_are_as_asked(variant: Variant) -> None:
+def test_throughput_and_versions_are_as_configured(variant: Variant) -> None:
     template = variant("temporary")
     (files,) = template.of("AWS::EFS::FileSystem").values()
     assert (files["ThroughputMode"], files["ProvisionedThroughputInMibps"]) == ("provisioned", 256)
@@ -21,7 +21,7 @@ def test_throughput_and_versions_are_as_asked(variant: Variant) -> None:
     assert "VersioningConfiguration" not in bucket
 
 
-def test_an_existing_file_system_gets_mount_targets_and_none_is_created(variant: Variant) -> None:
+def test_existing_file_system_gets_mount_targets_and_none_is_created(variant: Variant) -> None:
     template = variant("borrowed")
     assert not template.of("AWS::EFS::FileSystem")
     assert [item["FileSystemId"] for item in template.of("AWS::EFS::MountTarget").values()] == ["fs-0123456789abcdef0"]
@@ -29,7 +29,7 @@ def test_an_existing_file_system_gets_mount_targets_and_none_is_created(variant:
     assert template.document["Outputs"]["FileSystemId"]["Value"] == "fs-0123456789abcdef0"
 
 
-def test_an_existing_key_encrypts_all_storage_and_the_master_uses_it_only_through_the_bucket(variant: Variant) -> None:
+def test_existing_key_encrypts_all_storage_and_master_uses_it_only_via_s3(variant: Variant) -> None:
     template, key = variant("borrowed"), EXISTING_KEY
     mappings = [
         item for group in ("MasterGroup", "WorkerGroup") for item in template.template_of(group)["BlockDeviceMappings"]
@@ -45,7 +45,7 @@ def test_an_existing_key_encrypts_all_storage_and_the_master_uses_it_only_throug
     assert not template.of("AWS::KMS::Key")
 
 
-def test_a_lustre_scratch_file_system_has_its_own_key_and_a_bucket_shows_up_in_it(variant: Variant) -> None:
+def test_lustre_scratch_file_system_has_its_own_key_and_imports_bucket(variant: Variant) -> None:
     template = variant("borrowed")
     (scratch,) = template.of("AWS::FSx::FileSystem").values()
     assert scratch["StorageCapacity"] == 1200

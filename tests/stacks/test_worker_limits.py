@@ -18,7 +18,7 @@ def alarm(template: Template, name: str) -> dict[str, Any]:
     return template.of("AWS::CloudWatch::Alarm")[name]
 
 
-def test_the_idle_alarm_reads_the_metric_that_the_master_publishes(template: Template) -> None:
+def test_idle_alarm_reads_metric_published_by_master(template: Template) -> None:
     (live,) = (each["MetricStat"] for each in alarm(template, "GuardIdle")["Metrics"] if each["Id"] == "runs")
     words = idle_alarm_metric.command("deepcdk", "us-east-1")
     published = [words[words.index(flag) + 1] for flag in ("--namespace", "--metric-name")]
@@ -27,7 +27,7 @@ def test_the_idle_alarm_reads_the_metric_that_the_master_publishes(template: Tem
     assert (live["Stat"], live["Period"]) == ("SampleCount", 300)
 
 
-def test_the_master_may_publish_and_stop_even_if_it_may_not_replace_workers(variant: Variant) -> None:
+def test_master_may_publish_and_stop_without_replacing_workers(variant: Variant) -> None:
     """A limit may be set while a run is live."""
     resources = variant("watched").of("AWS::IAM::Policy")
     (found,) = (each for id, each in resources.items() if id.startswith("BoundsMasterStops"))
@@ -36,7 +36,7 @@ def test_the_master_may_publish_and_stop_even_if_it_may_not_replace_workers(vari
 
 
 @pytest.mark.parametrize(("name", "period_s", "periods"), [("borrowed", 300, 288), ("temporary", 3600, 25)])
-def test_the_hours_are_those_asked_for_and_within_what_cloudwatch_evaluates(
+def test_hours_match_configuration_within_limits_of_cloudwatch(
     variant: Variant, name: str, period_s: int, periods: int
 ) -> None:
     found = alarm(variant(name), "GuardHours")
@@ -45,11 +45,11 @@ def test_the_hours_are_those_asked_for_and_within_what_cloudwatch_evaluates(
     assert period_s * periods <= (604800 if period_s >= 3600 else 86400)
 
 
-def test_idleness_lasts_one_period_longer_than_asked_for(variant: Variant) -> None:
+def test_idle_alarm_lasts_one_period_longer_than_configured(variant: Variant) -> None:
     assert alarm(variant("temporary"), "GuardIdle")["EvaluationPeriods"] == 3
 
 
-def test_a_worker_is_idle_below_half_of_one_of_its_vcpus() -> None:
+def test_worker_is_idle_below_half_of_one_vcpu() -> None:
     def limit(**values: Any) -> float:
         return idle_cpu_percent(ClusterConfig(ssh_cidr=SSH_CIDR, **values))
 
@@ -58,7 +58,7 @@ def test_a_worker_is_idle_below_half_of_one_of_its_vcpus() -> None:
     assert limit(worker_instance_type="p5.48xlarge", idle_cpu_percent=2.0) == 2.0
 
 
-def test_a_budget_that_only_notifies_counts_the_account_and_mails_three_times(variant: Variant) -> None:
+def test_notifying_budget_covers_the_account_and_mails_three_times(variant: Variant) -> None:
     template = variant("watched")
     (budget,) = template.of("AWS::Budgets::Budget").values()
     assert budget["Budget"]["BudgetLimit"] == {"Amount": 5, "Unit": "USD"}

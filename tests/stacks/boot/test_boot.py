@@ -15,7 +15,7 @@ from tests.stacks.boot.nodelab import Lab, booted
 from tests.waiting import eventually
 
 
-def test_a_worker_signals_success_once_it_is_in_every_file(lab: Lab) -> None:
+def test_worker_signals_success_after_it_is_in_every_file(lab: Lab) -> None:
     worker = booted(lab.node("worker", 7))
     assert worker.text("signals") == (
         "--success true --reason ready --stack deepcdk --resource WorkerGroup --region us-east-1\n"
@@ -27,7 +27,7 @@ def test_a_worker_signals_success_once_it_is_in_every_file(lab: Lab) -> None:
     assert "127.0.0.1 localhost\n" in worker.text("etc/hosts")
 
 
-def test_the_environment_file_exports_what_deepcfn_exported(lab: Lab) -> None:
+def test_environment_file_has_exports_of_deepcfn(lab: Lab) -> None:
     booted(lab.node("worker", 1))
     booted(lab.node("master", 100))
     second = booted(lab.node("worker", 2))
@@ -41,7 +41,7 @@ def test_the_environment_file_exports_what_deepcfn_exported(lab: Lab) -> None:
     ]
 
 
-def test_the_file_system_is_mounted_as_deepcfn_mounted_it(lab: Lab) -> None:
+def test_file_system_is_mounted_as_in_deepcfn(lab: Lab) -> None:
     node = booted(lab.node("worker", 1))
     options = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,nosuid,nodev"
     host = node.settings.file_system
@@ -49,7 +49,7 @@ def test_the_file_system_is_mounted_as_deepcfn_mounted_it(lab: Lab) -> None:
     assert node.text("etc/fstab") == f"{host}:/ /mnt/efs nfs4 {options},_netdev 0 0\n"
 
 
-def test_the_user_of_ranks_has_no_service_manager_and_no_timed_jobs(lab: Lab) -> None:
+def test_user_of_ranks_has_no_service_manager_and_no_timed_jobs(lab: Lab) -> None:
     node = lab.node("worker", 1)
     (node.root / "etc/at.deny").write_text("bin\n")
     booted(node)
@@ -60,7 +60,7 @@ def test_the_user_of_ranks_has_no_service_manager_and_no_timed_jobs(lab: Lab) ->
 
 
 @pytest.mark.parametrize("role", ["master", "worker"])
-def test_a_second_run_doubles_nothing(lab: Lab, role: str) -> None:
+def test_second_run_adds_no_duplicates(lab: Lab, role: str) -> None:
     node = booted(lab.node(role, 1))
     before = node.files()
     booted(node)
@@ -69,7 +69,7 @@ def test_a_second_run_doubles_nothing(lab: Lab, role: str) -> None:
     assert node.text("etc/fstab").count("\n") == 1
 
 
-def test_a_failing_mount_signals_failure_and_says_where(lab: Lab) -> None:
+def test_failed_mount_signals_failure_and_location(lab: Lab) -> None:
     node = lab.node("worker", 1, mounts=False)
     status, said = node.boot()
     assert status != 0
@@ -78,7 +78,7 @@ def test_a_failing_mount_signals_failure_and_says_where(lab: Lab) -> None:
     assert lab.owners() == {}
 
 
-def test_a_missing_login_user_signals_failure(lab: Lab) -> None:
+def test_missing_login_user_signals_failure(lab: Lab) -> None:
     node = lab.node("worker", 1, login_user="ubuntu")
     status, said = node.boot()
     assert status != 0
@@ -86,7 +86,7 @@ def test_a_missing_login_user_signals_failure(lab: Lab) -> None:
     assert "--success false" in node.text("signals")
 
 
-def test_a_node_that_joins_a_complete_stack_is_ready_although_nobody_listens(lab: Lab) -> None:
+def test_node_joining_a_complete_stack_is_ready_without_signal(lab: Lab) -> None:
     node = lab.node("worker", 1)
     status, said = node.boot(LAB_DEAF="ValidationError: stack is in CREATE_COMPLETE state and can not be signaled")
     assert status == 0, said
@@ -95,7 +95,7 @@ def test_a_node_that_joins_a_complete_stack_is_ready_although_nobody_listens(lab
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_without_a_working_cfn_signal_a_node_signals_by_its_signed_identity(lab: Lab, broken: bool) -> None:
+def test_node_without_cfn_signal_signals_with_instance_identity(lab: Lab, broken: bool) -> None:
     node = lab.node("worker", 1)
     program = node.root / "opt/aws/bin/cfn-signal"
     program.unlink()
@@ -110,7 +110,7 @@ def test_without_a_working_cfn_signal_a_node_signals_by_its_signed_identity(lab:
     assert "StackName=deepcdk " in signalled and signalled.endswith(" https://cloudformation.us-east-1.amazonaws.com/")
 
 
-def test_another_validation_error_than_of_a_complete_stack_leads_to_a_second_way(lab: Lab) -> None:
+def test_other_validation_error_of_signal_falls_back_to_instance_identity(lab: Lab) -> None:
     node = lab.node("worker", 1)
     status, said = node.boot(LAB_DEAF="ValidationError: Value at 'uniqueId' failed to satisfy constraint")
     assert status == 0, said
@@ -120,7 +120,7 @@ def test_another_validation_error_than_of_a_complete_stack_leads_to_a_second_way
 
 
 @pytest.mark.parametrize("path", ["meta-data/instance-id", "identity/document", "identity/signature", "domain"])
-def test_a_signal_waits_for_a_metadata_service_that_does_not_answer_once(lab: Lab, path: str) -> None:
+def test_signal_retries_the_metadata_service(lab: Lab, path: str) -> None:
     stand_in(lab, "sleep", "exit 0")
     node = lab.node("worker", 1, login_user="ubuntu")
     (node.root / "opt/aws/bin/cfn-signal").unlink()
@@ -141,7 +141,7 @@ def stand_in(lab: Lab, command: str, body: str) -> None:
 
 
 @pytest.mark.parametrize("login_user", ["ubuntu", "ec2-user"])
-def test_a_boot_that_fails_before_it_knows_its_instance_signals_failure(lab: Lab, login_user: str) -> None:
+def test_boot_failure_before_instance_id_is_known_is_signalled(lab: Lab, login_user: str) -> None:
     node = lab.node("worker", 1, login_user=login_user)
     (node.root / "opt/aws/bin/cfn-signal").unlink()
     status, said = node.boot(LAB_NO_RULES="1")
@@ -172,7 +172,7 @@ def test_gpus_become_slots_on_gpu_instances_only(lab: Lab) -> None:
         ("", "", "x86_64-gpu-py3.12"),
     ],
 )
-def test_a_node_registers_what_programs_are_built_for(lab: Lab, answer: str, told: str, kind: str) -> None:
+def test_node_registers_its_runtime_kind(lab: Lab, answer: str, told: str, kind: str) -> None:
     node = lab.node("worker", 1, instance_type="p4d.24xlarge", compute_capability=told)
     (node.root / "dev" / "nvidia0").touch()
     smi = node.commands / "nvidia-smi"
@@ -187,14 +187,14 @@ def test_a_node_registers_what_programs_are_built_for(lab: Lab, answer: str, tol
     assert f"\nkind={kind}\n" in node.text("opt/deepcdk/node.conf")
 
 
-def test_a_python_that_does_not_say_its_version_is_left_out_of_the_kind(lab: Lab) -> None:
+def test_python_without_version_is_omitted_from_runtime_kind(lab: Lab) -> None:
     node = lab.node("worker", 1)
     (node.commands / "python3.12").write_text("#!/bin/sh\necho 'Python 3.12'\n")
     booted(node)
     assert re.search(r"^kind=(x86_64|aarch64)$", node.text("opt/deepcdk/node.conf"), re.MULTILINE)
 
 
-def test_an_image_that_brings_a_runtime_is_run_by_the_python_that_made_it(lab: Lab) -> None:
+def test_runtime_of_an_image_uses_its_own_python(lab: Lab) -> None:
     node = lab.node("worker", 1)
     made_by = lab.folder / "python3.11"
     made_by.write_text("#!/bin/sh\n")
@@ -214,7 +214,7 @@ def test_an_image_that_brings_a_runtime_is_run_by_the_python_that_made_it(lab: L
         ("$(id)", ""),
     ],
 )
-def test_a_nodes_own_name_leads_to_the_address_by_which_others_reach_it(lab: Lab, hostname: str, line: str) -> None:
+def test_own_hostname_resolves_to_reachable_address(lab: Lab, hostname: str, line: str) -> None:
     node = lab.node("worker", 2)
     (node.root / "proc/sys/kernel").mkdir(parents=True)
     (node.root / "proc/sys/kernel/hostname").write_text(f"{hostname}\n")
@@ -264,7 +264,7 @@ def test_booting_master_runs_only_code_from_its_own_disk(
 
 
 @pytest.mark.parametrize("role", ["master", "worker"])
-def test_every_node_makes_the_user_of_ranks_with_one_number_and_without_a_password(lab: Lab, role: str) -> None:
+def test_every_node_creates_user_of_ranks_with_same_id_and_no_password(lab: Lab, role: str) -> None:
     node = booted(lab.node(role, 1))
     options = "--no-create-home --home-dir /home/deepcdk-rank --shell /bin/bash --password *"
     assert node.text("accounts").splitlines() == [
@@ -279,7 +279,7 @@ def test_every_node_makes_the_user_of_ranks_with_one_number_and_without_a_passwo
     )
 
 
-def test_another_user_of_the_ranks_name_fails_the_boot(lab: Lab) -> None:
+def test_existing_user_with_name_of_ranks_user_fails_boot(lab: Lab) -> None:
     node = lab.node("worker", 1)
     with (node.root / "etc/passwd").open("a") as passwd:
         passwd.write("deepcdk-rank:x:1001:1001::/home/deepcdk-rank:/bin/sh\n")
@@ -307,7 +307,7 @@ def unindented(text: str) -> str:
 
 
 @pytest.mark.parametrize("role", ["master", "worker"])
-def test_a_node_loads_the_firewall_of_ranks_at_its_first_boot_and_at_later_ones(lab: Lab, role: str) -> None:
+def test_node_loads_firewall_of_ranks_at_every_boot(lab: Lab, role: str) -> None:
     node = booted(lab.node(role, 1))
     assert unindented(RANKS) in node.text("rules")
     assert node.text("run/deepcdk-firewall") == Path("/proc/sys/kernel/random/boot_id").read_text()
@@ -317,7 +317,7 @@ def test_a_node_loads_the_firewall_of_ranks_at_its_first_boot_and_at_later_ones(
     assert unindented(RANKS) in node.text("rules")
 
 
-def test_where_systemd_runs_it_loads_the_firewall_before_the_network_is_up(lab: Lab) -> None:
+def test_systemd_loads_firewall_before_network_is_up(lab: Lab) -> None:
     node = lab.node("worker", 1)
     for folder in ("run/systemd/system", "etc/systemd/system"):
         (node.root / folder).mkdir(parents=True)
@@ -328,7 +328,7 @@ def test_where_systemd_runs_it_loads_the_firewall_before_the_network_is_up(lab: 
     assert "enable deepcdk-firewall.service\n" in node.text("systemctl")
 
 
-def test_where_systemd_runs_ranks_leave_memory_and_processes_to_others(lab: Lab) -> None:
+def test_systemd_limits_memory_and_processes_of_ranks(lab: Lab) -> None:
     """Only the text is compared, because no systemd runs here."""
     node = booted(lab.node("worker", 1))
     memory = int(re.findall(r"MemTotal: +(\d+) kB", Path("/proc/meminfo").read_text())[0])
@@ -336,13 +336,13 @@ def test_where_systemd_runs_ranks_leave_memory_and_processes_to_others(lab: Lab)
     assert node.text("etc/systemd/system/user-60900.slice.d/deepcdk.conf") == limits
 
 
-def test_ranks_of_a_cluster_that_names_buckets_may_ask_for_the_role_of_their_node(lab: Lab) -> None:
+def test_ranks_of_cluster_with_buckets_may_use_role_of_their_node(lab: Lab) -> None:
     rules = booted(lab.node("worker", 1, ranks_have_role=True)).text("rules")
     assert "th dport { 988, 2049 } reject\nip dscp set 43\n" in rules
     assert "169.254" not in rules
 
 
-def test_a_node_that_cannot_load_the_firewall_of_ranks_fails_and_takes_no_name(lab: Lab) -> None:
+def test_node_without_firewall_of_ranks_fails_and_takes_no_name(lab: Lab) -> None:
     node = lab.node("worker", 1)
     status, said = node.boot(LAB_NO_RULES="1")
     assert status != 0
@@ -352,7 +352,7 @@ def test_a_node_that_cannot_load_the_firewall_of_ranks_fails_and_takes_no_name(l
     assert lab.owners() == {}
 
 
-def test_the_user_of_ranks_has_no_further_user_numbers(lab: Lab) -> None:
+def test_user_of_ranks_has_no_subordinate_ids(lab: Lab) -> None:
     node = lab.node("worker", 1)
     for name in ("subuid", "subgid"):
         (node.root / "etc" / name).write_text("ec2-user:100000:65536\ndeepcdk-rank:165536:65536\n60900:231072:65536\n")

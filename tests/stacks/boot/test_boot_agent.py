@@ -27,21 +27,21 @@ def node_with_agent(lab: Lab, *, installed: bool = True, status: int = 0) -> Nod
     return node
 
 
-def test_the_agent_is_started_with_the_parameters_configuration(lab: Lab) -> None:
+def test_agent_is_started_with_configuration_in_parameter(lab: Lab) -> None:
     node = node_with_agent(lab)
     status, said = node.boot()
     assert status == 0, said
     assert node.text("agent") == STARTED
 
 
-def test_the_agent_is_there_before_anything_that_may_fail(lab: Lab) -> None:
+def test_agent_is_started_before_any_step_that_can_fail(lab: Lab) -> None:
     node = lab.node("worker", 1, mounts=False, agent="CFN-deepcdk-WorkerAgent")
     script(node.root / CTL, 'echo "$*" >>"$DEEPCDK_ROOT/agent"')
     assert node.boot()[0] != 0
     assert node.text("agent") == STARTED
 
 
-def test_a_node_is_ready_without_an_agent_that_fails_to_start(lab: Lab) -> None:
+def test_node_is_ready_if_agent_fails_to_start(lab: Lab) -> None:
     node = node_with_agent(lab, status=1)
     status, said = node.boot()
     assert status == 0, said
@@ -49,7 +49,7 @@ def test_a_node_is_ready_without_an_agent_that_fails_to_start(lab: Lab) -> None:
     assert "--success true --reason ready" in node.text("signals")
 
 
-def test_a_missing_agent_is_installed_from_amazon_linux(lab: Lab) -> None:
+def test_missing_agent_is_installed_from_amazon_linux(lab: Lab) -> None:
     node = node_with_agent(lab, installed=False)
     install = f'mkdir -p "${{LAB_CTL%/*}}"; printf "#!/bin/sh\\necho \\"\\$*\\" >>{node.root}/agent\\n" >"$LAB_CTL"'
     script(lab.commands / "dnf", f'echo "$*" >>"$DEEPCDK_ROOT/dnf"; {install}; chmod 755 "$LAB_CTL"')
@@ -59,7 +59,7 @@ def test_a_missing_agent_is_installed_from_amazon_linux(lab: Lab) -> None:
     assert node.text("agent") == STARTED
 
 
-def test_a_missing_agent_is_fetched_for_debian_and_ubuntu_from_the_regions_bucket(lab: Lab) -> None:
+def test_missing_agent_is_downloaded_from_regional_bucket_on_debian_and_ubuntu(lab: Lab) -> None:
     if any((directory / "dnf").exists() for directory in map(Path, ("/usr/bin", "/bin", "/usr/sbin"))):
         pytest.skip("this machine has dnf")
     node = node_with_agent(lab, installed=False)
@@ -84,7 +84,7 @@ def test_a_missing_agent_is_fetched_for_debian_and_ubuntu_from_the_regions_bucke
     assert list((node.root / "var/tmp").iterdir()) == []
 
 
-def test_a_node_without_agent_gets_no_script_for_it(lab: Lab) -> None:
+def test_node_without_agent_gets_no_script_for_it(lab: Lab) -> None:
     node = lab.node("worker", 1)
     status, said = node.boot()
     assert status == 0, said

@@ -125,7 +125,7 @@ def found(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in (folder / "keys").iterdir()}
 
 
-def test_consoles_are_written_without_nuls_one_file_each(cloud: Cloud, tmp_path: Path) -> None:
+def test_each_console_is_written_to_a_file_without_nuls(cloud: Cloud, tmp_path: Path) -> None:
     done = read(cloud, tmp_path, "i-00000001", "i-00000002", "i-empty")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     text = {f"i-0000000{n}.console": f"{KEYS}i-0000000{n}\n" * 9 for n in (1, 2)}
@@ -140,19 +140,19 @@ def test_one_process_reads_all_consoles_and_at_most_16_at_once(cloud: Cloud, tmp
     assert len(cloud.queries) == 64
 
 
-def test_xen_is_asked_without_the_latest_output(cloud: Cloud, tmp_path: Path) -> None:
+def test_xen_console_is_read_without_latest_option(cloud: Cloud, tmp_path: Path) -> None:
     read(cloud, tmp_path, XEN)
     assert found(tmp_path) == {f"{XEN}.console": f"{KEYS}{XEN}\n" * 9, f"{XEN}.xen": ""}
     assert ["Latest" in query for query in cloud.queries] == [True, False]
 
 
-def test_a_rejected_call_leaves_one_line_with_awss_words(cloud: Cloud, tmp_path: Path) -> None:
+def test_rejected_call_writes_one_line_with_error_of_aws(cloud: Cloud, tmp_path: Path) -> None:
     cloud.refused = "UnauthorizedOperation"
     assert read(cloud, tmp_path, "i-00000001").returncode == 0
     assert found(tmp_path) == {"i-00000001.errors": "UnauthorizedOperation: the reason\n"}
 
 
-def test_an_unreachable_api_is_an_error_of_each_console(cloud: Cloud, tmp_path: Path) -> None:
+def test_unreachable_api_is_reported_for_each_console(cloud: Cloud, tmp_path: Path) -> None:
     (tmp_path / "keys").mkdir()
     (tmp_path / "consoles").write_text(installed("consoles"))
     done = subprocess.run(
@@ -164,7 +164,7 @@ def test_an_unreachable_api_is_an_error_of_each_console(cloud: Cloud, tmp_path: 
     assert "Connection refused" in found(tmp_path)["i-00000001.errors"]
 
 
-def test_the_comments_of_the_script_are_not_installed() -> None:
+def test_installed_script_has_no_comments() -> None:
     source = (SCRIPTS / "consoles.py").read_text(encoding="utf-8")
     assert compile(installed("consoles"), "consoles", "exec")
     assert len(installed("consoles")) < 0.9 * len(source)

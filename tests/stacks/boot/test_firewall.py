@@ -80,25 +80,25 @@ def attack(folder: Path, uid: int, firewall: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.root
-def test_a_rank_reaches_file_servers_and_the_metadata_service_without_the_firewall(tmp_path: Path) -> None:
+def test_rank_reaches_file_servers_and_metadata_service_without_firewall(tmp_path: Path) -> None:
     assert attack(tmp_path, RANK, "") == {"files": ["sent"], "metadata": ["sent"], "others": ["sent"]}
 
 
 @pytest.mark.root
-def test_the_firewall_rejects_what_a_rank_sends_there_and_nothing_else(tmp_path: Path) -> None:
+def test_firewall_rejects_only_these_connections_of_ranks(tmp_path: Path) -> None:
     rejected = attack(tmp_path, RANK, f"bash {SCRIPTS}/firewall.sh")
     assert rejected == {"files": REJECTED, "metadata": REJECTED, "others": ["sent"]}
 
 
 @pytest.mark.root
-def test_with_the_role_of_its_node_a_rank_reaches_the_metadata_service(tmp_path: Path) -> None:
+def test_rank_with_role_of_node_reaches_metadata_service(tmp_path: Path) -> None:
     rejected = attack(tmp_path, RANK, f"bash {SCRIPTS}/firewall.sh role")
     assert rejected == {"files": REJECTED, "metadata": ["sent"], "others": ["sent"]}
 
 
 @pytest.mark.root
 @pytest.mark.parametrize("uid", [0, 1000])
-def test_other_users_reach_everything_and_a_second_load_changes_nothing(tmp_path: Path, uid: int) -> None:
+def test_other_users_reach_everything_also_after_reload(tmp_path: Path, uid: int) -> None:
     twice = f"bash {SCRIPTS}/firewall.sh; bash {SCRIPTS}/firewall.sh"
     assert attack(tmp_path, uid, twice) == {"files": ["sent"], "metadata": ["sent"], "others": ["sent"]}
 
@@ -168,7 +168,7 @@ def on_two_nodes(*commands: str) -> str:
 
 
 @pytest.mark.root
-def test_a_node_admits_ranks_of_the_nodes_of_its_run_alone() -> None:
+def test_node_accepts_only_ranks_of_nodes_of_its_run() -> None:
     """Over IPv4, IPv4 through an IPv6 socket, and IPv6, which no run uses between its nodes.
 
     The listening rank answers the other users of all nodes.
@@ -193,7 +193,7 @@ def test_a_node_admits_ranks_of_the_nodes_of_its_run_alone() -> None:
 
 
 @pytest.mark.root
-def test_a_node_without_the_firewall_admits_no_run() -> None:
+def test_node_without_firewall_accepts_no_run() -> None:
     assert (
         on_two_nodes("ip netns exec two nft delete table inet deepcdk", "admit 'run 60907 10.8.0.1' || echo no")
         == "no\n"

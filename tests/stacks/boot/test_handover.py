@@ -80,7 +80,7 @@ def watching(node: Node, **changes: str) -> Iterator[subprocess.Popen[str]]:
         watcher.wait(timeout=60)
 
 
-def test_a_master_that_replaces_another_has_its_agent_and_digests_and_runs_its_hook(
+def test_replacement_master_restores_agent_and_digests_and_runs_hook(
     master: Node, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in watching(master):
@@ -123,14 +123,14 @@ def test_changed_archive_is_ignored_until_the_original_is_restored(master: Node,
     assert (master.root / INHERITED).exists()
 
 
-def test_a_master_to_which_nothing_was_left_asks_once(lab: Lab, master: Node) -> None:
+def test_master_without_predecessor_asks_once(lab: Lab, master: Node) -> None:
     (lab.folder / "handover").write_text("none")
     for _ in watching(master):
         eventually(lambda: (master.root / INHERITED).exists())
     assert not (master.root / HOME / ".deepcdk").exists()
 
 
-def test_a_reboot_takes_over_nothing_and_runs_the_hook_without_aws(lab: Lab, master: Node) -> None:
+def test_reboot_restores_nothing_and_runs_hook_without_aws(lab: Lab, master: Node) -> None:
     hook = master.root / HOME / ".deepcdk/at-boot"
     hook.parent.mkdir()
     hook.write_text("#!/bin/sh\n")
@@ -141,7 +141,7 @@ def test_a_reboot_takes_over_nothing_and_runs_the_hook_without_aws(lab: Lab, mas
     assert hook.read_text() == "#!/bin/sh\n"
 
 
-def test_a_disk_that_is_an_image_of_another_masters_loses_what_that_one_had(lab: Lab, master: Node) -> None:
+def test_disk_cloned_from_another_master_is_cleared(lab: Lab, master: Node) -> None:
     own = master.root / HOME / ".deepcdk"
     own.mkdir(parents=True)
     (own / "runs.sqlite").write_text("of another master")
@@ -157,7 +157,7 @@ def test_a_disk_that_is_an_image_of_another_masters_loses_what_that_one_had(lab:
     assert not (master.root / "watchers").exists()
 
 
-def test_an_invalid_digest_differs_from_a_missing_one(lab: Lab, master: Node) -> None:
+def test_invalid_digest_differs_from_missing_digest(lab: Lab, master: Node) -> None:
     (lab.folder / "handover").write_text("a warning of the CLI\nnone")
     for _ in watching(master):
         eventually((master.root / "opt/deepcdk/handover.errors").exists)
@@ -165,7 +165,7 @@ def test_an_invalid_digest_differs_from_a_missing_one(lab: Lab, master: Node) ->
         assert not (master.root / INHERITED).exists()
 
 
-def test_without_aws_a_master_asks_again(master: Node) -> None:
+def test_master_asks_again_without_aws(master: Node) -> None:
     beats = master.root / "opt/deeplearning/nodes"
     for _ in watching(master, LAB_DENIED="1"):
         eventually(beats.exists)
@@ -174,7 +174,7 @@ def test_without_aws_a_master_asks_again(master: Node) -> None:
         eventually(lambda: (master.root / INHERITED).exists())
 
 
-def test_a_master_that_cannot_learn_it_gives_up_and_goes_on(master: Node, archive: Path) -> None:
+def test_master_continues_without_archive_after_time_limit(master: Node, archive: Path) -> None:
     archive.unlink()
     hook = master.root / HOME / ".deepcdk/at-boot"
     hook.parent.mkdir()

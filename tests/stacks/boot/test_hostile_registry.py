@@ -112,7 +112,7 @@ HOSTILE_NAMES = (
 )
 
 
-def test_entries_of_any_other_name_are_skipped_and_the_registry_lives_on(
+def test_entries_with_other_names_are_skipped(
     lab: Lab, three: tuple[Node, Node, Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(lab.folder)  # `touch INJECTED` would create its file here
@@ -146,7 +146,7 @@ FACTS = (
 
 
 @pytest.mark.parametrize(("fact", "text"), FACTS)
-def test_only_the_node_with_an_invalid_fact_is_left_out_of_all_files(
+def test_only_node_with_invalid_value_is_omitted_from_all_files(
     lab: Lab, three: tuple[Node, Node, Node], fact: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(lab.folder)
@@ -173,9 +173,7 @@ def test_only_the_node_with_an_invalid_fact_is_left_out_of_all_files(
 
 
 @pytest.mark.parametrize("text", ["", "\n", "i-00000000000000002,10.0.1"])
-def test_node_with_an_incomplete_entry_is_left_out_silently(
-    lab: Lab, three: tuple[Node, Node, Node], text: str
-) -> None:
+def test_node_with_incomplete_entry_is_omitted_silently(lab: Lab, three: tuple[Node, Node, Node], text: str) -> None:
     master, _, _ = three
     entry(lab, "deeplearning-worker2").write_text(text)
     assert "left out" not in refreshed(master)
@@ -183,9 +181,7 @@ def test_node_with_an_incomplete_entry_is_left_out_silently(
 
 
 @pytest.mark.parametrize("place", [".cluster", ".cluster/nodes", ".cluster/nodes/deeplearning-worker2"])
-def test_a_link_in_place_of_a_directory_is_neither_read_nor_written_through(
-    lab: Lab, three: tuple[Node, Node, Node], place: str
-) -> None:
+def test_symlink_in_place_of_directory_is_not_followed(lab: Lab, three: tuple[Node, Node, Node], place: str) -> None:
     master, _, victim = three
     # Another directory of the node that looks like its registry entry and contains files that must not be lost.
     local = lab.folder / "local"
@@ -204,9 +200,7 @@ def test_a_link_in_place_of_a_directory_is_neither_read_nor_written_through(
     assert victim.instance_id in victim.text("opt/deeplearning/nodes")
 
 
-def test_a_watcher_logs_what_it_leaves_out_once_and_goes_on_seeing_changes(
-    lab: Lab, three: tuple[Node, Node, Node]
-) -> None:
+def test_watcher_logs_omitted_nodes_once_and_still_sees_changes(lab: Lab, three: tuple[Node, Node, Node]) -> None:
     master, _, _ = three
     entry(lab, "deeplearning-worker1.bak").mkdir()
     lab.state("deeplearning-worker2", gpus="$(id)")
@@ -222,9 +216,7 @@ def test_a_watcher_logs_what_it_leaves_out_once_and_goes_on_seeing_changes(
     assert said.count("deeplearning-worker2 is left out") == 1
 
 
-def test_a_node_keeps_its_name_where_its_entry_was_copied_under_another(
-    lab: Lab, three: tuple[Node, Node, Node]
-) -> None:
+def test_node_keeps_its_name_if_its_entry_was_copied(lab: Lab, three: tuple[Node, Node, Node]) -> None:
     shutil.copy(entry(lab, "deeplearning-worker1"), entry(lab, "deeplearning-worker9.bak"))
     booted(three[1])
     assert lab.owners()["deeplearning-worker1"] == three[1].instance_id
@@ -243,9 +235,7 @@ def plant(kind: str, place: Path, secret: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "directory"])
-def test_a_pipe_or_a_link_neither_stops_a_pass_nor_is_read_or_written_through(
-    lab: Lab, three: tuple[Node, Node, Node], kind: str
-) -> None:
+def test_pipe_or_symlink_is_skipped_and_not_followed(lab: Lab, three: tuple[Node, Node, Node], kind: str) -> None:
     master, _, victim = three
     secret = lab.folder / "secret"
     text = entry(lab, "deeplearning-worker2").read_text()
@@ -263,7 +253,7 @@ LARGE = ("nodes/deeplearning-worker2", "nodes/deeplearning-worker9", "list", "ma
 
 
 @pytest.mark.parametrize("place", LARGE)
-def test_a_file_of_a_terabyte_stops_no_pass(lab: Lab, three: tuple[Node, Node, Node], place: str) -> None:
+def test_file_of_a_terabyte_does_not_block_the_registry(lab: Lab, three: tuple[Node, Node, Node], place: str) -> None:
     master, worker, _ = three
     registry = lab.shared / ".cluster"
     (registry / place).write_bytes(b"")
@@ -275,12 +265,12 @@ def test_a_file_of_a_terabyte_stops_no_pass(lab: Lab, three: tuple[Node, Node, N
     assert worker.text("opt/deeplearning/workers").split() == ["deeplearning-worker1", *there]
 
 
-def test_an_entry_that_is_too_long_is_excluded_with_a_message(lab: Lab, three: tuple[Node, Node, Node]) -> None:
+def test_too_long_entry_is_omitted_with_message(lab: Lab, three: tuple[Node, Node, Node]) -> None:
     entry(lab, "deeplearning-worker2").write_text("i-" + "0" * 1_000_000)
     assert "deeplearning-worker2 is left out: its instance-id in the registry is invalid" in refreshed(three[0])
 
 
-def test_no_entry_speaks_for_the_next_one(lab: Lab, three: tuple[Node, Node, Node]) -> None:
+def test_entry_cannot_forge_the_next_entry(lab: Lab, three: tuple[Node, Node, Node]) -> None:
     master = three[0]
     refreshed(master)
     mark = master.text("opt/deepcdk/mark").strip()
@@ -294,7 +284,7 @@ def test_no_entry_speaks_for_the_next_one(lab: Lab, three: tuple[Node, Node, Nod
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
-def test_a_pipe_or_link_in_place_of_the_lock_is_replaced_and_not_followed(lab: Lab, kind: str) -> None:
+def test_pipe_or_symlink_in_place_of_lock_is_replaced_and_not_followed(lab: Lab, kind: str) -> None:
     secret = lab.folder / "secret"
     secret.write_text("kept\n")
     lock = lab.shared / ".cluster/lock"
@@ -308,7 +298,7 @@ def test_a_pipe_or_link_in_place_of_the_lock_is_replaced_and_not_followed(lab: L
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "directory"])
-def test_masters_list_and_new_entries_replace_any_existing_files(
+def test_list_of_master_and_new_entries_replace_existing_files(
     lab: Lab, three: tuple[Node, Node, Node], kind: str
 ) -> None:
     master, _, victim = three
@@ -333,9 +323,7 @@ def wait_for_a_pass(own: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "directory", "empty file"])
-def test_a_watching_worker_keeps_the_last_list_while_none_can_be_read(
-    lab: Lab, three: tuple[Node, Node, Node], kind: str
-) -> None:
+def test_watching_worker_keeps_last_readable_list(lab: Lab, three: tuple[Node, Node, Node], kind: str) -> None:
     worker = three[1]
     secret = lab.folder / "secret"
     secret.write_text("")
@@ -372,7 +360,7 @@ def hostile_lines() -> tuple[str, ...]:
     )
 
 
-def test_lines_of_the_list_that_break_a_rule_reach_no_file_of_a_worker(
+def test_invalid_lines_of_list_are_omitted_from_files_of_worker(
     lab: Lab, three: tuple[Node, Node, Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(lab.folder)
@@ -391,7 +379,7 @@ def test_lines_of_the_list_that_break_a_rule_reach_no_file_of_a_worker(
     assert not list(lab.folder.rglob("INJECTED"))
 
 
-def test_a_master_key_that_a_node_writes_changes_no_authorized_keys(lab: Lab, three: tuple[Node, Node, Node]) -> None:
+def test_master_key_written_by_a_node_is_not_authorized(lab: Lab, three: tuple[Node, Node, Node]) -> None:
     _, worker, _ = three
     keys = "home/ec2-user/.ssh/authorized_keys"
     before = worker.text(keys)
@@ -402,7 +390,7 @@ def test_a_master_key_that_a_node_writes_changes_no_authorized_keys(lab: Lab, th
         assert worker.text(keys) == before
 
 
-def test_a_nodes_boot_settings_are_read_as_data(lab: Lab) -> None:
+def test_boot_settings_of_node_are_not_executed(lab: Lab) -> None:
     node = lab.node("worker", 1)
     (node.root / "home/$(touch INJECTED)").mkdir()
     passwd = node.root / "etc/passwd"
@@ -419,7 +407,7 @@ def rules_in_bash() -> str:
     return "\n".join([*lines, SCRIPT[SCRIPT.index("octet=") : SCRIPT.index("log() {")]])
 
 
-def test_the_script_and_the_laptop_have_the_same_patterns() -> None:
+def test_script_and_laptop_have_same_patterns() -> None:
     program = rules_in_bash() + "\nfor each in " + " ".join(FIELDS) + '; do echo "${rule[$each]}"; done'
     told = subprocess.run(["bash", "-euc", program], capture_output=True, text=True, check=True).stdout
     assert dict(zip(FIELDS.values(), told.splitlines(), strict=True)) == {
@@ -492,7 +480,7 @@ done
         ("leaving/i-00000000000000002", "/home/victim/file"),
     ],
 )
-def test_a_link_that_appears_between_two_commands_of_root_leads_nowhere(path: str, target: str) -> None:
+def test_symlink_created_between_two_commands_of_root_is_not_followed(path: str, target: str) -> None:
     attack = f"/bin/rm -rf {path}; ln -sfn {target} {path}; touch -hd @0 {path}"
     script = NODE.format(python=sys.executable, scripts=SCRIPTS, key=key_of("HOST2"), attack=attack)
     alone = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]

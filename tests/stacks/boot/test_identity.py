@@ -51,7 +51,7 @@ def asked(lab: Lab, what: str = "consoles") -> list[str]:
     return file.read_text().split() if file.exists() else []
 
 
-def test_a_worker_refuses_a_key_that_another_nodes_root_calls_the_masters_and_logs_it(lab: Lab, worker: Node) -> None:
+def test_worker_rejects_and_logs_forged_master_key(lab: Lab, worker: Node) -> None:
     before = worker.text(KEYS)
     assert before.count("ssh-ed25519") == 1
     plant(lab, f"{key_of('EVIL')} 10.0.64.3\n")
@@ -61,7 +61,7 @@ def test_a_worker_refuses_a_key_that_another_nodes_root_calls_the_masters_and_lo
     assert worker.text(KEYS) == before
 
 
-def test_a_worker_that_boots_after_that_admits_the_master_alone(lab: Lab, master: Node) -> None:
+def test_worker_booting_after_forgery_accepts_only_the_master(lab: Lab, master: Node) -> None:
     plant(lab, f"{key_of('EVIL')}\n")
     newcomer = booted(lab.node("worker", 3))
     keys = newcomer.text(KEYS)
@@ -69,7 +69,7 @@ def test_a_worker_that_boots_after_that_admits_the_master_alone(lab: Lab, master
     assert "EVIL" not in keys
 
 
-def test_a_worker_asks_aws_seldom_whatever_stands_on_the_shared_file_system(lab: Lab, worker: Node) -> None:
+def test_worker_calls_aws_rarely_despite_forged_keys(lab: Lab, worker: Node) -> None:
     (lab.folder / "asked").unlink()
     plant(lab, f"{key_of('EVIL')}\n")
     beats = lab.shared / ".cluster/nodes/deeplearning-worker1"
@@ -84,7 +84,7 @@ def test_a_worker_asks_aws_seldom_whatever_stands_on_the_shared_file_system(lab:
     assert 1 <= len(asked(lab, "asked")) <= 10
 
 
-def test_an_unchanged_key_is_not_asked_for_again(lab: Lab, worker: Node) -> None:
+def test_unchanged_key_is_not_requested_again(lab: Lab, worker: Node) -> None:
     (lab.folder / "asked").unlink()
     beats = lab.shared / ".cluster/nodes/deeplearning-worker1"
     watcher = worker.registry("watch", DEEPCDK_PAUSE_S="0.05")
@@ -98,7 +98,7 @@ def test_an_unchanged_key_is_not_asked_for_again(lab: Lab, worker: Node) -> None
     assert asked(lab, "asked") == []
 
 
-def test_a_new_process_asks_for_a_key_that_is_not_admitted_yet(lab: Lab, worker: Node) -> None:
+def test_new_process_requests_key_not_yet_authorized(lab: Lab, worker: Node) -> None:
     (lab.folder / "asked").unlink()
     keys = worker.root / "root/.ssh/authorized_keys"
     keys.write_text(keys.read_text().replace('from="10.0.64.1"', 'from="10.0.64.9"'))
@@ -107,7 +107,7 @@ def test_a_new_process_asks_for_a_key_that_is_not_admitted_yet(lab: Lab, worker:
     assert 'from="10.0.64.1"' in keys.read_text()
 
 
-def test_a_deleted_hint_keeps_no_worker_from_the_master_for_longer_than_an_hour(lab: Lab) -> None:
+def test_worker_accepts_master_within_an_hour_after_deleted_hint(lab: Lab) -> None:
     worker = booted(lab.node("worker", 2))
     master = booted(lab.node("master", 1))
     (lab.shared / ".cluster/master.pub").unlink()
@@ -119,14 +119,14 @@ def test_a_deleted_hint_keeps_no_worker_from_the_master_for_longer_than_an_hour(
         watcher.wait(timeout=60)
 
 
-def test_without_aws_a_worker_keeps_whom_it_admits_and_says_why(lab: Lab, worker: Node) -> None:
+def test_worker_keeps_and_logs_authorized_keys_without_aws(lab: Lab, worker: Node) -> None:
     before = worker.text(KEYS)
     plant(lab, f"{key_of('EVIL')}\n")
     assert r"cannot read the master's key: AccessDeniedException" in refreshed(worker, LAB_DENIED="1")
     assert worker.text(KEYS) == before
 
 
-def test_a_parameter_without_a_key_admits_nobody(lab: Lab, worker: Node) -> None:
+def test_parameter_without_key_authorizes_nobody(lab: Lab, worker: Node) -> None:
     before = worker.text(KEYS)
     plant(lab, f"{key_of('EVIL')}\n")
     for text in (
@@ -140,14 +140,14 @@ def test_a_parameter_without_a_key_admits_nobody(lab: Lab, worker: Node) -> None
         assert worker.text(KEYS) == before
 
 
-def test_a_master_that_cannot_share_its_key_fails_its_boot_with_aws_words(lab: Lab) -> None:
+def test_master_that_cannot_publish_its_key_fails_boot_with_aws_error(lab: Lab) -> None:
     status, said = lab.node("master", 1).boot(LAB_DENIED="1")
     assert status != 0
     assert "AWS rejected the cluster's key: AccessDeniedException" in said
     assert "failed: taking a name among the nodes" in said
 
 
-def test_a_running_master_goes_on_where_aws_does_not_take_its_key(lab: Lab, master: Node) -> None:
+def test_running_master_continues_if_aws_rejects_its_key(lab: Lab, master: Node) -> None:
     watcher = master.registry("watch", DEEPCDK_PAUSE_S="0.05", LAB_DENIED="1")
     try:
         newcomer = booted(lab.node("worker", 3))
@@ -158,9 +158,7 @@ def test_a_running_master_goes_on_where_aws_does_not_take_its_key(lab: Lab, mast
     assert said.count("AWS rejected the cluster's key") == 1
 
 
-def test_the_master_knows_a_worker_by_its_console_whatever_the_registry_says(
-    lab: Lab, master: Node, worker: Node
-) -> None:
+def test_master_reads_host_key_of_worker_from_console_only(lab: Lab, master: Node, worker: Node) -> None:
     refreshed(master)
     before = master.text(KNOWN)
     assert f"deeplearning-worker1,{worker.ip} {key_of('HOST2')}\n" in before
@@ -173,7 +171,7 @@ def test_the_master_knows_a_worker_by_its_console_whatever_the_registry_says(
     assert master.text(NODES).splitlines()[1:] == [f"# {told}"]
 
 
-def test_an_address_that_is_not_the_workers_gets_the_workers_own_key(lab: Lab, master: Node, worker: Node) -> None:
+def test_wrong_address_is_listed_with_key_of_worker(lab: Lab, master: Node, worker: Node) -> None:
     """SSH then rejects the host at that address."""
     lab.state("deeplearning-worker1", ip="10.0.64.9")
     refreshed(master)
@@ -181,14 +179,14 @@ def test_an_address_that_is_not_the_workers_gets_the_workers_own_key(lab: Lab, m
     assert worker.text("dev/console").count("HOST2") == 1
 
 
-def test_the_masters_own_entry_is_what_it_knows_of_itself(lab: Lab, master: Node) -> None:
+def test_master_ignores_its_forged_registry_entry(lab: Lab, master: Node) -> None:
     before = master.text(KNOWN), master.text("etc/hosts"), master.text(NODES)
     lab.state("deeplearning-master", ip="10.0.64.9", host_key=key_of("EVIL"))
     refreshed(master)
     assert (master.text(KNOWN), master.text("etc/hosts"), master.text(NODES)) == before
 
 
-def test_an_instance_that_is_no_worker_of_the_cluster_is_never_identified(lab: Lab, master: Node, worker: Node) -> None:
+def test_instance_outside_cluster_is_never_identified(lab: Lab, master: Node, worker: Node) -> None:
     del worker
     lab.state("deeplearning-worker1", instance_id="i-0000000000000beef", host_key=key_of("EVIL"))
     said = refreshed(master)
@@ -197,7 +195,7 @@ def test_an_instance_that_is_no_worker_of_the_cluster_is_never_identified(lab: L
     assert "EVIL" not in master.text(KNOWN)
 
 
-def test_a_worker_cannot_pass_for_the_master_by_its_id(lab: Lab, master: Node, worker: Node) -> None:
+def test_worker_cannot_impersonate_master_by_instance_id(lab: Lab, master: Node, worker: Node) -> None:
     del worker
     lab.state("deeplearning-worker1", instance_id=master.instance_id, host_key=key_of("EVIL"))
     shutil.move(master.root / "dev/console", lab.folder / "console")  # a worker's role may not read the master's
@@ -205,7 +203,7 @@ def test_a_worker_cannot_pass_for_the_master_by_its_id(lab: Lab, master: Node, w
     assert "EVIL" not in master.text(KNOWN)
 
 
-def test_consoles_that_cannot_be_read_are_logged_and_read_later(lab: Lab, master: Node, worker: Node) -> None:
+def test_unreadable_consoles_are_logged_and_read_later(lab: Lab, master: Node, worker: Node) -> None:
     python = lab.commands / "python3.12"
     python.rename(lab.commands / "python3.quick")
     python.write_text("#!/bin/sh\necho Traceback >&2\necho no metadata >&2\nexit 3\n")
@@ -218,7 +216,7 @@ def test_consoles_that_cannot_be_read_are_logged_and_read_later(lab: Lab, master
     assert f"deeplearning-worker1,{worker.ip} {key_of('HOST2')}\n" in master.text(KNOWN)
 
 
-def test_a_late_console_is_awaited_and_reported_after_a_minute(lab: Lab, master: Node, worker: Node) -> None:
+def test_late_console_is_awaited_and_reported_after_a_minute(lab: Lab, master: Node, worker: Node) -> None:
     console = worker.text("dev/console")
     (worker.root / "dev/console").unlink()
     assert refreshed(master) == ""
@@ -230,7 +228,7 @@ def test_a_late_console_is_awaited_and_reported_after_a_minute(lab: Lab, master:
     assert f"deeplearning-worker1,{worker.ip} {key_of('HOST2')}\n" in master.text(KNOWN)
 
 
-def test_a_console_is_asked_for_once_and_counts_for_its_instance_alone(lab: Lab, master: Node, worker: Node) -> None:
+def test_console_is_requested_once_and_used_only_for_its_instance(lab: Lab, master: Node, worker: Node) -> None:
     for _ in range(3):
         refreshed(master)
     assert asked(lab) == [worker.instance_id]
@@ -241,7 +239,7 @@ def test_a_console_is_asked_for_once_and_counts_for_its_instance_alone(lab: Lab,
     assert asked(lab) == [worker.instance_id, other.instance_id]
 
 
-def test_another_key_on_a_console_that_has_shown_one_counts_for_nothing(lab: Lab, master: Node, worker: Node) -> None:
+def test_later_key_on_console_is_ignored(lab: Lab, master: Node, worker: Node) -> None:
     refreshed(master)
     worker.print_keys(key_of("EVIL"))
     lab.state("deeplearning-worker1", host_key=key_of("EVIL"))
@@ -249,7 +247,7 @@ def test_another_key_on_a_console_that_has_shown_one_counts_for_nothing(lab: Lab
     assert "EVIL" not in master.text(KNOWN)
 
 
-def test_a_master_in_place_of_another_learns_all_keys_again_by_itself(lab: Lab, master: Node, worker: Node) -> None:
+def test_replacement_master_reads_all_keys_again(lab: Lab, master: Node, worker: Node) -> None:
     refreshed(master)
     lab.state("deeplearning-worker1", host_key=key_of("EVIL"))
     lab.silence("deeplearning-master")
@@ -260,20 +258,20 @@ def test_a_master_in_place_of_another_learns_all_keys_again_by_itself(lab: Lab, 
     assert f"deeplearning-worker1,{worker.ip} {key_of('HOST2')}\n" in second.text(KNOWN)
 
 
-def test_a_kept_key_that_was_cut_off_is_read_from_the_console_again(lab: Lab, master: Node, worker: Node) -> None:
+def test_truncated_cached_key_is_read_from_console_again(lab: Lab, master: Node, worker: Node) -> None:
     refreshed(master)
     (master.root / "opt/deepcdk/host-keys" / worker.instance_id).write_text("ssh-ed25519 AAAA\n")
     refreshed(master)
     assert f"deeplearning-worker1,{worker.ip} {key_of('HOST2')}\n" in master.text(KNOWN)
 
 
-def test_a_console_of_xen_which_knows_no_latest_output_is_read_too(lab: Lab, master: Node, worker: Node) -> None:
+def test_xen_console_without_latest_output_is_read(lab: Lab, master: Node, worker: Node) -> None:
     (worker.root / "xen").touch()
     refreshed(master)
     assert f"deeplearning-worker1,{worker.ip} {key_of('HOST2')}\n" in master.text(KNOWN)
 
 
-def test_a_console_of_xen_is_waited_for_ten_times_as_long(lab: Lab, master: Node, worker: Node) -> None:
+def test_xen_console_is_awaited_ten_times_as_long(lab: Lab, master: Node, worker: Node) -> None:
     console = worker.root / "dev/console"
     shown = console.read_bytes()
     console.write_bytes(b"")
@@ -289,9 +287,7 @@ def test_a_console_of_xen_is_waited_for_ten_times_as_long(lab: Lab, master: Node
         watcher.wait(timeout=60)
 
 
-def test_keys_are_found_behind_64_kb_of_one_line_and_anything_else_that_a_node_prints(
-    lab: Lab, master: Node, worker: Node
-) -> None:
+def test_keys_are_found_after_64_kb_of_other_output(lab: Lab, master: Node, worker: Node) -> None:
     console = worker.root / "dev/console"
     junk = f"{BEGIN}" * 1500 + "\0\x1b[2J\xff" + "x" * 40000
     console.write_bytes(junk.encode("latin-1") + b"\n" + console.read_bytes())
@@ -309,7 +305,7 @@ LINES = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(consoles=st.lists(LINES, min_size=1, max_size=20))
-def test_the_master_and_the_laptop_read_the_same_key_from_any_console(
+def test_master_and_laptop_read_same_key_from_any_console(
     consoles: list[list[str]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("consoles")

@@ -71,7 +71,7 @@ def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return found
 
 
-def test_all_nodes_of_a_large_group_boot_at_once_and_take_the_lowest_names_one_each(crowd: Crowd) -> None:
+def test_nodes_of_large_group_booting_together_take_distinct_lowest_names(crowd: Crowd) -> None:
     names = {f"deeplearning-worker{index}" for index in range(1, len(crowd.workers) + 1)}
     owners = crowd.lab.owners()
     assert set(owners) == {"deeplearning-master", *names}
@@ -89,7 +89,7 @@ def test_reads_per_node_do_not_grow_with_the_group(crowd: Crowd) -> None:
     assert crowd.reads(crowd.master) == len(crowd.workers) + 4
 
 
-def test_an_idle_group_does_not_look_busy_by_its_registry(crowd: Crowd) -> None:
+def test_registry_of_idle_group_causes_little_traffic(crowd: Crowd) -> None:
     """Even without any caching, and with an overhead of 1 kB per request."""
     assert crowd.refresh_at_once(crowd.master) == []
     read = sum((crowd.lab.shared / ".cluster" / name).stat().st_size for name in ("list", "master.pub"))

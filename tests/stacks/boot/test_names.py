@@ -9,7 +9,7 @@ from tests.stacks.boot.nodelab import Lab, booted
 from tests.waiting import eventually
 
 
-def test_nodes_that_boot_at_once_get_the_lowest_names_one_each(lab: Lab) -> None:
+def test_nodes_booting_together_take_distinct_lowest_names(lab: Lab) -> None:
     nodes = [lab.node("master", 100), *(lab.node("worker", number) for number in range(1, 9))]
     for process in [node.start() for node in nodes]:
         said, _ = process.communicate(timeout=60)
@@ -23,7 +23,7 @@ def test_nodes_that_boot_at_once_get_the_lowest_names_one_each(lab: Lab) -> None
     assert {fields[0]: fields[2] for fields in listed} == lab.owners()
 
 
-def test_a_node_whose_entry_another_one_removed_still_takes_the_lowest_name(lab: Lab) -> None:
+def test_node_with_removed_entry_takes_lowest_name(lab: Lab) -> None:
     """On a slow file system, a node that has waited for a minute removes the entries of nodes before it."""
     removed_once = '[ -e "$LAB_CLOUD/removed" ] || { touch "$LAB_CLOUD/removed"; rm "$2"; }'
     ln = lab.commands / "ln"
@@ -34,7 +34,7 @@ def test_a_node_whose_entry_another_one_removed_still_takes_the_lowest_name(lab:
     assert lab.owners() == {"deeplearning-worker1": node.instance_id}
 
 
-def test_a_rebooted_instance_keeps_its_name(lab: Lab) -> None:
+def test_rebooted_instance_keeps_its_name(lab: Lab) -> None:
     booted(lab.node("worker", 1))
     second = booted(lab.node("worker", 2))
     lab.silence("deeplearning-worker1")
@@ -43,7 +43,7 @@ def test_a_rebooted_instance_keeps_its_name(lab: Lab) -> None:
     assert lab.owners()["deeplearning-worker2"] == second.instance_id
 
 
-def test_a_gone_node_leaves_the_files_and_its_name_goes_to_the_next(lab: Lab) -> None:
+def test_name_of_removed_node_is_reused(lab: Lab) -> None:
     master = booted(lab.node("master", 100))
     gone = booted(lab.node("worker", 1))
     booted(lab.node("worker", 2))
@@ -59,7 +59,7 @@ def test_a_gone_node_leaves_the_files_and_its_name_goes_to_the_next(lab: Lab) ->
     assert f"deeplearning-worker1 {newcomer.ip} " in master.text("opt/deeplearning/nodes")
 
 
-def test_a_node_whose_name_was_taken_while_it_was_away_takes_another(lab: Lab) -> None:
+def test_node_takes_another_name_if_its_own_was_reused(lab: Lab) -> None:
     late = booted(lab.node("worker", 1))
     lab.silence("deeplearning-worker1")
     newcomer = booted(lab.node("worker", 2))
@@ -67,7 +67,7 @@ def test_a_node_whose_name_was_taken_while_it_was_away_takes_another(lab: Lab) -
     assert lab.owners() == {"deeplearning-worker1": newcomer.instance_id, "deeplearning-worker2": late.instance_id}
 
 
-def test_a_second_master_waits_for_the_first_to_terminate_and_reports_it(lab: Lab) -> None:
+def test_second_master_waits_for_first_to_terminate_and_reports_it(lab: Lab) -> None:
     booted(lab.node("master", 1))
     second = lab.node("master", 2)
     status, said = second.boot()
@@ -79,7 +79,7 @@ def test_a_second_master_waits_for_the_first_to_terminate_and_reports_it(lab: La
     assert lab.owners() == {"deeplearning-master": second.instance_id}
 
 
-def test_where_systemd_runs_it_keeps_the_watcher_running(lab: Lab) -> None:
+def test_systemd_keeps_watcher_running(lab: Lab) -> None:
     node = lab.node("worker", 1)
     for folder in ("run/systemd/system", "etc/systemd/system"):
         (node.root / folder).mkdir(parents=True)
@@ -89,7 +89,7 @@ def test_where_systemd_runs_it_keeps_the_watcher_running(lab: Lab) -> None:
     assert node.text("watchers") == ""
 
 
-def test_a_watcher_follows_newcomers_and_leaves_when_stopped(lab: Lab) -> None:
+def test_watcher_adds_new_nodes_and_removes_its_entry_when_stopped(lab: Lab) -> None:
     master = booted(lab.node("master", 1))
     watcher = master.registry("watch", DEEPCDK_PAUSE_S="0.05")
     try:
@@ -110,7 +110,7 @@ def test_a_watcher_follows_newcomers_and_leaves_when_stopped(lab: Lab) -> None:
     assert lab.owners() == {}
 
 
-def test_a_half_written_entry_is_left_out(lab: Lab) -> None:
+def test_partially_written_entry_is_omitted(lab: Lab) -> None:
     master = booted(lab.node("master", 100))
     booted(lab.node("worker", 1))
     booted(lab.node("worker", 2))
@@ -119,7 +119,7 @@ def test_a_half_written_entry_is_left_out(lab: Lab) -> None:
     assert master.text("opt/deeplearning/workers") == "deeplearning-worker1\n"
 
 
-def test_a_worker_copies_what_the_master_has_assembled_and_is_in_its_own_files_before(lab: Lab) -> None:
+def test_worker_copies_list_of_master_and_lists_itself_before(lab: Lab) -> None:
     first, second = booted(lab.node("worker", 1)), booted(lab.node("worker", 2))
     assert [node.text("opt/deeplearning/workers") for node in (first, second)] == [
         "deeplearning-worker1\n",
@@ -137,7 +137,7 @@ def test_a_worker_copies_what_the_master_has_assembled_and_is_in_its_own_files_b
             assert node.text(path) == master.text(path)
 
 
-def test_names_of_lost_workers_are_free_without_a_master(lab: Lab) -> None:
+def test_names_of_lost_workers_are_freed_without_a_master(lab: Lab) -> None:
     gone = [booted(lab.node("worker", number)) for number in (1, 2, 3)]
     for index, _ in enumerate(gone, start=1):
         lab.silence(f"deeplearning-worker{index}")
@@ -149,7 +149,7 @@ def test_names_of_lost_workers_are_free_without_a_master(lab: Lab) -> None:
     assert sorted(lab.owners().values()) == [node.instance_id for node in newcomers]
 
 
-def test_a_lock_that_a_dead_node_holds_blocks_nobody(lab: Lab) -> None:
+def test_lock_of_dead_node_is_released(lab: Lab) -> None:
     master = booted(lab.node("master", 100))
     booted(lab.node("worker", 1))
     with (lab.shared / ".cluster/lock").open() as lock:
@@ -159,7 +159,7 @@ def test_a_lock_that_a_dead_node_holds_blocks_nobody(lab: Lab) -> None:
         assert f"{worker.ip} deeplearning-worker2\n" in master.text("etc/hosts")
 
 
-def test_an_instance_that_was_made_from_a_nodes_disk_takes_a_name_of_its_own(lab: Lab) -> None:
+def test_instance_cloned_from_a_node_takes_its_own_name(lab: Lab) -> None:
     booted(lab.node("worker", 1))
     copied = lab.node("worker", 7)
     (copied.root / "opt/deepcdk").mkdir(parents=True)

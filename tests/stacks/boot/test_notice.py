@@ -32,9 +32,7 @@ def process(node: Node, pid: int, *words: str, user: int = RANK_UID) -> None:
         ("target", "Terminated", "its group terminates this instance"),
     ],
 )
-def test_a_notice_stops_each_rank_once_and_is_reported_to_the_cluster(
-    lab: Lab, file: str, text: str, reason: str
-) -> None:
+def test_notice_stops_each_rank_once_and_is_reported_to_cluster(lab: Lab, file: str, text: str, reason: str) -> None:
     worker = booted(lab.node("worker", 1, heeds_notices=True))
     assert worker.notice() == (1, "")
     told, secret = lab.shared / ".cluster/leaving" / worker.instance_id, lab.folder / "secret"
@@ -65,7 +63,7 @@ def test_a_notice_stops_each_rank_once_and_is_reported_to_the_cluster(
 
 
 @pytest.mark.parametrize("then", ["a minute is left", "its group ends it"])
-def test_ranks_of_a_spot_instance_train_on_until_a_minute_is_left_or_their_group_ends_it(lab: Lab, then: str) -> None:
+def test_ranks_on_spot_continue_until_last_minute_or_termination_by_group(lab: Lab, then: str) -> None:
     worker = booted(lab.node("worker", 1, heeds_notices=True))
 
     def interrupted_in(seconds: float) -> None:
@@ -94,7 +92,7 @@ def test_ranks_of_a_spot_instance_train_on_until_a_minute_is_left_or_their_group
         sleeper.wait()
 
 
-def test_a_node_that_ends_soon_leaves_the_registry_once_it_is_idle(lab: Lab) -> None:
+def test_node_with_notice_is_unregistered_when_idle(lab: Lab) -> None:
     worker = booted(lab.node("worker", 1, heeds_notices=True))
     entry = lab.shared / ".cluster/nodes/deeplearning-worker1"
     assert entry.exists()

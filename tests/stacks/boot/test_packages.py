@@ -54,7 +54,7 @@ def write(path: Path, body: str) -> None:
     path.chmod(0o755)
 
 
-def test_a_missing_package_is_installed_by_dnf_without_questions(lab: Lab) -> None:
+def test_missing_package_is_installed_by_dnf_without_prompts(lab: Lab) -> None:
     node = node_without_ensurepip(lab)
     status, said = node.boot()
     assert status == 0, said
@@ -65,9 +65,7 @@ def test_a_missing_package_is_installed_by_dnf_without_questions(lab: Lab) -> No
 @pytest.mark.parametrize(
     ("version", "installed"), [("13", ""), ("14", "install -y -q gcc13-c++\n"), ("15.2.0", "gcc13")]
 )
-def test_beside_a_compiler_that_is_too_new_for_horovod_an_older_one_is_installed(
-    lab: Lab, version: str, installed: str
-) -> None:
+def test_older_compiler_is_installed_if_too_new_for_horovod(lab: Lab, version: str, installed: str) -> None:
     node = node_without_ensurepip(lab)
     write(lab.commands / "python3.13", "echo 3.13")
     write(lab.commands / "g++", f"echo {version}")
@@ -76,7 +74,7 @@ def test_beside_a_compiler_that_is_too_new_for_horovod_an_older_one_is_installed
     assert installed in (node.text("dnf") if installed else "")
 
 
-def test_workers_get_the_headers_of_their_python_beside_the_compiler(lab: Lab) -> None:
+def test_workers_get_headers_of_their_python(lab: Lab) -> None:
     node = node_without_ensurepip(lab)
     missing = 'case $* in *Python.h*) [ -e "$DEEPCDK_ROOT/installed" ] ;; *) echo 3.13 ;; esac'
     write(lab.commands / "python3.13", missing)
@@ -85,7 +83,7 @@ def test_workers_get_the_headers_of_their_python_beside_the_compiler(lab: Lab) -
     assert node.text("dnf") == "install -y -q python3.13-devel\n"
 
 
-def test_apt_updates_its_lists_once_and_again_after_a_change_of_its_sources(lab: Lab) -> None:
+def test_apt_updates_lists_once_and_after_change_of_sources(lab: Lab) -> None:
     write(lab.commands / "apt-get", 'echo "$1 $6" >>"$DEEPCDK_ROOT/apt"')
     sources = lab.folder / f"i-{1:017x}" / "etc/apt"
     commands = (
@@ -102,7 +100,7 @@ def test_apt_updates_its_lists_once_and_again_after_a_change_of_its_sources(lab:
 
 
 @pytest.mark.parametrize("fails", ["update", "install", "both"])
-def test_apt_fetches_its_lists_again_if_a_source_failed_and_the_package_is_missing(lab: Lab, fails: str) -> None:
+def test_apt_updates_lists_again_if_source_failed_and_package_is_missing(lab: Lab, fails: str) -> None:
     """apt-get update exits with 0 despite unreachable sources, unless APT::Update::Error-Mode=any is set."""
     once = '[ $(grep -c "^$1" "$DEEPCDK_ROOT/apt") -gt 1 ] || exit 100'
     update = f'case "$*" in *APT::Update::Error-Mode=any*) {once} ;; esac' if fails != "install" else ":"
@@ -122,7 +120,7 @@ def test_apt_fetches_its_lists_again_if_a_source_failed_and_the_package_is_missi
     assert (status, calls) == expected[fails], said
 
 
-def test_source_of_apt_that_is_never_reached_fails_the_boot_in_the_end(lab: Lab) -> None:
+def test_unreachable_source_of_apt_finally_fails_boot(lab: Lab) -> None:
     write(lab.commands / "apt-get", 'echo "$1" >>"$DEEPCDK_ROOT/apt"; exit 100')
     node = lab.node("worker", 1, commands=("install_package one one1",))
     (lab.folder / f"i-{1:017x}" / "etc/apt").mkdir()
@@ -140,7 +138,7 @@ def node_without_aws(lab: Lab) -> Node:
 
 
 @pytest.mark.skipif(bool(shutil.which("snap")), reason="this machine has snap")
-def test_a_boot_without_a_package_of_the_aws_cli_and_without_snap_names_the_package(lab: Lab) -> None:
+def test_boot_without_aws_cli_package_and_snap_reports_the_package(lab: Lab) -> None:
     node = node_without_aws(lab)
     status, said = node.boot()
     assert status != 0
@@ -151,7 +149,7 @@ def test_a_boot_without_a_package_of_the_aws_cli_and_without_snap_names_the_pack
 
 
 @pytest.mark.parametrize("snap", [True, False])
-def test_the_aws_cli_is_installed_as_a_snap_where_there_is_no_package_of_it(lab: Lab, snap: bool) -> None:
+def test_aws_cli_is_installed_as_snap_without_package(lab: Lab, snap: bool) -> None:
     """Ubuntu 24.04 dropped the package `awscli`."""
     node = node_without_aws(lab)
     write(lab.commands / "snap", f'echo "$*" >>"$DEEPCDK_ROOT/snap"; {"exit 0" if snap else "exit 1"}')
@@ -165,7 +163,7 @@ def test_the_aws_cli_is_installed_as_a_snap_where_there_is_no_package_of_it(lab:
         assert "--success false --reason installing missing commands failed" in node.text("signals")
 
 
-def test_the_master_gets_no_compiler(lab: Lab) -> None:
+def test_master_gets_no_compiler(lab: Lab) -> None:
     node_without_ensurepip(lab)
     write(lab.commands / "python3.13", "case $* in *Python.h*) exit 1 ;; *) echo 3.13 ;; esac")
     write(lab.commands / "g++", "echo 14")
@@ -176,7 +174,7 @@ def test_the_master_gets_no_compiler(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("answer", [LOCKED, LOST], ids=["the database is locked", "the download is gone"])
-def test_dnf_that_another_program_hinders_is_asked_again(lab: Lab, answer: str) -> None:
+def test_dnf_is_retried_if_locked_by_another_program(lab: Lab, answer: str) -> None:
     node = node_without_ensurepip(lab, answer, answer)
     status, said = node.boot()
     assert status == 0, said
@@ -185,7 +183,7 @@ def test_dnf_that_another_program_hinders_is_asked_again(lab: Lab, answer: str) 
     assert "--success true --reason ready" in node.text("signals")
 
 
-def test_a_package_that_does_not_exist_fails_at_once_and_is_named(lab: Lab) -> None:
+def test_nonexistent_package_fails_immediately_and_is_reported(lab: Lab) -> None:
     node = node_without_ensurepip(lab, UNKNOWN, UNKNOWN)
     status, said = node.boot()
     assert status != 0
@@ -194,7 +192,7 @@ def test_a_package_that_does_not_exist_fails_at_once_and_is_named(lab: Lab) -> N
     assert "--success false --reason making directories failed with exit status 1" in node.text("signals")
 
 
-def test_a_lock_that_is_never_given_back_fails_the_boot_in_the_end(lab: Lab) -> None:
+def test_lock_never_released_finally_fails_boot(lab: Lab) -> None:
     node = node_without_ensurepip(lab, *[LOCKED] * 9)
     status, said = node.boot(DEEPCDK_PACKAGES_TIMEOUT_S="0")
     assert status != 0

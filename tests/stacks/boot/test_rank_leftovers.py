@@ -71,11 +71,11 @@ def _text(path: Path) -> str:
 
 
 @pytest.mark.parametrize("attack", PROCESSES.values(), ids=PROCESSES)
-def test_no_process_of_a_rank_stays(tmp_path: Path, attack: str) -> None:
+def test_all_processes_of_rank_are_killed(tmp_path: Path, attack: str) -> None:
     assert on_node(tmp_path, attack, "left") == "none\n"
 
 
-def test_a_process_of_another_user_stays(tmp_path: Path) -> None:
+def test_process_of_another_user_is_kept(tmp_path: Path) -> None:
     other = "setsid setpriv --reuid 60902 --clear-groups sleep 600 & rank sleep 600"
     assert on_node(tmp_path, other, "left; pgrep -u 60902 -c") == "none\n1\n"
 
@@ -102,7 +102,7 @@ find "$HOME" -type f -printf '%P\\n' | sort; stat -c %a "$HOME"
 
 
 @pytest.mark.parametrize("link", [".cache", ".cache/deepcdk", ".cache/deepcdk/records", "data", "."])
-def test_a_link_leads_the_script_into_no_other_directory(tmp_path: Path, link: str) -> None:
+def test_script_does_not_follow_symlinks(tmp_path: Path, link: str) -> None:
     attack = f"""
 rank sleep 600
 (cd "$HOME" && setpriv --reuid 60900 --clear-groups bash -c 'mkdir -p .cache/deepcdk

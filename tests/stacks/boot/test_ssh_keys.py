@@ -22,7 +22,7 @@ LIMITS = (
 """The command that a worker runs when the master logs in as the ranks' user."""
 
 
-def test_the_clusters_private_key_is_on_the_master_alone(lab: Lab) -> None:
+def test_private_key_of_cluster_is_only_on_master(lab: Lab) -> None:
     master, worker = booted(lab.node("master", 1)), booted(lab.node("worker", 2))
     private = "home/ec2-user/.ssh/id_ed25519"
     assert (master.root / private).stat().st_mode & 0o777 == 0o600
@@ -31,7 +31,7 @@ def test_the_clusters_private_key_is_on_the_master_alone(lab: Lab) -> None:
     assert not any(master.text(private) in text for text in shared)
 
 
-def test_workers_admit_the_current_masters_key_only(lab: Lab) -> None:
+def test_workers_accept_only_key_of_current_master(lab: Lab) -> None:
     worker = lab.node("worker", 2)
     (worker.root / "home/ec2-user/.ssh").mkdir()
     keys = worker.root / "home/ec2-user/.ssh/authorized_keys"
@@ -50,7 +50,7 @@ def test_workers_admit_the_current_masters_key_only(lab: Lab) -> None:
     assert "ssh-ed25519 USER me@laptop\n" in keys.read_text()
 
 
-def test_the_master_logs_in_as_the_user_of_ranks_everywhere_for_commands_alone(lab: Lab) -> None:
+def test_master_logs_in_as_user_of_ranks_for_commands_only(lab: Lab) -> None:
     nodes = [booted(lab.node("master", 1)), booted(lab.node("worker", 2))]
     forced = LIMITS.replace('"', '\\"')
     on_worker = f'restrict,command="{forced}",from="{nodes[0].ip}"'
@@ -81,7 +81,7 @@ while True:
 
 
 @pytest.mark.root
-def test_what_the_master_starts_as_the_user_of_ranks_is_limited() -> None:
+def test_commands_of_master_as_user_of_ranks_are_limited() -> None:
     """A fork bomb in a process namespace with 600 ids leaves two thirds of them to the other users."""
     shown = "grep NoNewPrivs /proc/self/status; cat /proc/self/oom_score_adj; ulimit -Hu"
     rank = f"setpriv --reuid 60999 --regid 60999 --clear-groups env SSH_ORIGINAL_COMMAND=\"$1\" bash -c '{LIMITS}'"
@@ -101,7 +101,7 @@ def test_what_the_master_starts_as_the_user_of_ranks_is_limited() -> None:
     assert done.stdout.split("\n") == ["NoNewPrivs:\t1", "500", "200", "True 11", "50", ""], done.stderr
 
 
-def test_the_master_logs_in_as_root_on_workers_for_one_command_alone(lab: Lab) -> None:
+def test_master_logs_in_as_root_on_workers_for_one_command_only(lab: Lab) -> None:
     master, worker = booted(lab.node("master", 1)), booted(lab.node("worker", 2))
     lines = [line for line in worker.text("root/.ssh/authorized_keys").splitlines() if not line.startswith("#")]
     only = f'restrict,command="/opt/deepcdk/bin/leftovers",from="{master.ip}"'
@@ -110,7 +110,7 @@ def test_the_master_logs_in_as_root_on_workers_for_one_command_alone(lab: Lab) -
     assert not (master.root / "root/.ssh").exists()
 
 
-def test_the_master_knows_every_nodes_host_key_by_name_and_address(lab: Lab) -> None:
+def test_master_knows_host_key_of_every_node_by_name_and_address(lab: Lab) -> None:
     worker = booted(lab.node("worker", 2))
     master = booted(lab.node("master", 1))
     known = master.text("etc/ssh/ssh_known_hosts")
@@ -118,7 +118,7 @@ def test_the_master_knows_every_nodes_host_key_by_name_and_address(lab: Lab) -> 
     assert f"deeplearning-master,{master.ip} {key_of('HOST1')}\n" in known
 
 
-def test_host_keys_are_printed_to_the_console_between_cloud_inits_marks(lab: Lab) -> None:
+def test_host_keys_are_printed_to_console_between_cloud_init_markers(lab: Lab) -> None:
     node = lab.node("worker", 5)
     (node.root / "dev/console").write_text("booting\n")
     booted(node)

@@ -11,7 +11,7 @@ from tests.waiting import eventually
 LUSTRE = "fs-01234567.fsx.us-east-1.amazonaws.com@tcp:/abcdefgh"
 
 
-def test_the_watcher_reads_ahead_as_far_as_efs_wants_it(lab: Lab) -> None:
+def test_watcher_sets_read_ahead_recommended_for_efs(lab: Lab) -> None:
     node = booted(lab.node("worker", 1))
     ahead = node.root / "sys/class/bdi/0:52/read_ahead_kb"
     ahead.parent.mkdir(parents=True)
@@ -29,7 +29,7 @@ def with_lustre(lab: Lab, role: str) -> Node:
 
 
 @pytest.mark.parametrize("place", ["mnt/efs", "mnt/fsx"])
-def test_a_mount_that_failed_at_a_reboot_is_tried_until_it_succeeds(lab: Lab, place: str) -> None:
+def test_failed_mount_at_reboot_is_retried_until_it_succeeds(lab: Lab, place: str) -> None:
     node = booted(with_lustre(lab, "worker"))
     (node.root / place).unlink()
     (node.root / place).mkdir()
@@ -54,7 +54,7 @@ def test_missing_mount_without_fstab_entry_fails_and_existing_mount_is_kept(lab:
     assert list((node.root / "mnt/efs").iterdir()) == []
 
 
-def test_a_mount_that_failed_at_a_boot_does_not_keep_the_watcher_from_starting(lab: Lab) -> None:
+def test_failed_mount_at_boot_does_not_prevent_start_of_watcher(lab: Lab) -> None:
     node = lab.node("worker", 1)
     for folder in ("run/systemd/system", "etc/systemd/system"):
         (node.root / folder).mkdir(parents=True)
@@ -64,7 +64,7 @@ def test_a_mount_that_failed_at_a_boot_does_not_keep_the_watcher_from_starting(l
     assert "RequiresMountsFor" not in unit, "systemd starts nothing whose mount has failed, and does not try again"
 
 
-def test_the_lustre_file_system_is_mounted_beside_the_shared_one(lab: Lab) -> None:
+def test_lustre_is_mounted_in_addition_to_shared_file_system(lab: Lab) -> None:
     node = booted(with_lustre(lab, "worker"))
     mounts = node.text("mounts").splitlines()
     assert mounts[1:] == [f"-t lustre -o relatime,flock,nosuid,nodev {LUSTRE} {node.root}/mnt/fsx"]
@@ -73,7 +73,7 @@ def test_the_lustre_file_system_is_mounted_beside_the_shared_one(lab: Lab) -> No
     assert "--success true" in node.text("signals")
 
 
-def test_a_second_run_mounts_lustre_once(lab: Lab) -> None:
+def test_second_run_mounts_lustre_once(lab: Lab) -> None:
     node = booted(with_lustre(lab, "master"))
     before = node.files()
     booted(node)
@@ -81,7 +81,7 @@ def test_a_second_run_mounts_lustre_once(lab: Lab) -> None:
     assert node.text("mounts").count("lustre") == 1
 
 
-def test_a_lustre_file_system_that_does_not_answer_fails_the_boot_by_name(lab: Lab) -> None:
+def test_unreachable_lustre_file_system_fails_boot_and_is_reported(lab: Lab) -> None:
     node = with_lustre(lab, "worker")
     (node.commands / "mount").write_text('#!/bin/sh\n[ "$2" != lustre ] && rmdir "$6" && ln -s "$LAB_EFS" "$6"\n')
     status, said = node.boot()
@@ -90,7 +90,7 @@ def test_a_lustre_file_system_that_does_not_answer_fails_the_boot_by_name(lab: L
     assert node.text("signals").startswith("--success false --reason mounting the Lustre file system")
 
 
-def test_without_lustre_nothing_of_it_is_in_user_data(lab: Lab) -> None:
+def test_user_data_without_lustre_does_not_mention_it(lab: Lab) -> None:
     text = user_data(lab.node("worker", 2).settings)
     assert "LUSTRE" not in text
     assert "' registry firewall worker leftovers node || exit" in text
@@ -109,7 +109,7 @@ STORE = "/dev/nvme{}n1 Amazon EC2 NVMe Instance Storage\n"
 EBS = "/dev/nvme0n1 Amazon Elastic Block Store\n"
 
 
-def test_the_disks_of_the_instance_store_become_one(lab: Lab) -> None:
+def test_disks_of_instance_store_are_striped(lab: Lab) -> None:
     node = scratched(lab, EBS + STORE.format(1) + STORE.format(2))
     assert node.text("disks").splitlines() == [
         "mdadm --create /dev/md/scratch --run --force --level=0 --raid-devices=2 /dev/nvme1n1 /dev/nvme2n1",
@@ -120,12 +120,12 @@ def test_the_disks_of_the_instance_store_become_one(lab: Lab) -> None:
     assert "UUID=0123-4567 /mnt/scratch xfs noatime,nosuid,nodev,nofail 0 0\n" in node.text("etc/fstab")
 
 
-def test_a_single_disk_needs_no_stripes(lab: Lab) -> None:
+def test_single_disk_is_not_striped(lab: Lab) -> None:
     node = scratched(lab, EBS + STORE.format(1))
     assert node.text("disks").splitlines() == ["mkfs.xfs -q -f /dev/nvme1n1"]
 
 
-def test_without_disks_scratch_is_a_directory_and_the_boot_reports_it(lab: Lab) -> None:
+def test_scratch_without_disks_is_a_directory_and_reported(lab: Lab) -> None:
     node = lab.node("worker", 1, scratch="/mnt/scratch")
     status, said = node.boot(LAB_DISKS=EBS)
     assert status == 0
@@ -135,7 +135,7 @@ def test_without_disks_scratch_is_a_directory_and_the_boot_reports_it(lab: Lab) 
     assert "scratch" not in node.text("etc/fstab")
 
 
-def test_the_disks_that_a_deep_learning_image_has_striped_are_taken_as_they_are(lab: Lab) -> None:
+def test_disks_striped_by_deep_learning_image_are_kept(lab: Lab) -> None:
     node = lab.node("worker", 1, scratch="/mnt/scratch")
     (node.root / "opt/dlami").mkdir(parents=True)
     (node.root / "opt/dlami/nvme").symlink_to(node.root / "var")  # the lab's way to mark a mount point

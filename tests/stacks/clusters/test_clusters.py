@@ -39,33 +39,33 @@ def template(found: Inspected) -> Template:
     return found.template
 
 
-def test_it_is_valid(cluster: Cluster) -> None:
+def test_cluster_is_valid(cluster: Cluster) -> None:
     assert list(check(cluster.config())) == []
 
 
-def test_its_words_on_a_command_line_say_the_same(cluster: Cluster) -> None:
+def test_command_line_gives_the_same_cluster(cluster: Cluster) -> None:
     assert cluster.words[::2] == ["-c"] * len(cluster.settings)
     given = dict(word.split("=", 1) for word in cluster.words[1::2])
     assert ClusterConfig.from_context(given) == cluster.config()
 
 
 @pytest.mark.parametrize("shown", snapshots.SHOWN)
-def test_its_template_is_the_committed_one(shown: str, inspected: Callable[[str], Inspected]) -> None:
+def test_template_matches_committed_template(shown: str, inspected: Callable[[str], Inspected]) -> None:
     place = snapshots.path(shown)
     assert place.read_text(encoding="utf-8") == snapshots.text(inspected(shown).template.document), (
         f"{place.name} is not what the stacks make now; read the difference, and if it is meant: `make snapshots`"
     )
 
 
-def test_it_keeps_every_invariant(cluster: Cluster, template: Template) -> None:
+def test_cluster_satisfies_every_invariant(cluster: Cluster, template: Template) -> None:
     assert broken(template, cluster.config()) == []
 
 
-def test_cdk_nag_finds_nothing_that_is_not_acknowledged(found: Inspected) -> None:
+def test_cdk_nag_has_only_acknowledged_findings(found: Inspected) -> None:
     assert found.findings[NAG] == []
 
 
-def test_it_breaks_no_rule_that_aws_refuses_templates_by(found: Inspected) -> None:
+def test_template_satisfies_rules_of_aws(found: Inspected) -> None:
     assert found.findings[PREFLIGHT] == []
 
 
@@ -76,7 +76,7 @@ def test_cfn_lint_finds_nothing(cluster: Cluster, template: Template) -> None:
     assert [str(match) for match in matches] == []
 
 
-def test_its_workers_are_what_was_asked_for(cluster: Cluster, template: Template) -> None:
+def test_workers_match_the_configuration(cluster: Cluster, template: Template) -> None:
     data, config = template.template_of("WorkerGroup"), cluster.config()
     assert data["InstanceType"] == config.worker_instance_type
     assert template.document["Parameters"][data["ImageId"]["Ref"]]["Default"] == cluster.image
@@ -90,18 +90,18 @@ def test_no_snapshot_is_stale() -> None:
     assert set(snapshots.FOLDER.iterdir()) == {snapshots.path(name) for name in snapshots.SHOWN}
 
 
-def test_the_graviton_master_has_an_image_for_its_processor(inspected: Callable[[str], Inspected]) -> None:
+def test_graviton_master_has_image_for_its_processor(inspected: Callable[[str], Inspected]) -> None:
     template = inspected("Graviton CPU").template
     parameter = template.document["Parameters"][template.template_of("MasterGroup")["ImageId"]["Ref"]]
     assert parameter["Default"] == AL2023 + "arm64"
 
 
-def test_the_documented_cluster_of_p3_is_the_one_by_name() -> None:
+def test_documented_p3_cluster_matches_predefined_cluster() -> None:
     (block,) = re.findall(r"```json\n(\{.*?)```", (PROJECT / "docs" / "compute.md").read_text("utf-8"), flags=re.DOTALL)
     assert json.loads(block) == CLUSTERS["16 x p3.16xlarge"].values
 
 
-def test_every_action_that_is_allowed_on_all_resources_is_needed_by_a_cluster(
+def test_every_action_allowed_on_all_resources_is_needed_by_a_cluster(
     inspected: Callable[[str], Inspected],
 ) -> None:
     statements = [each for name in CLUSTERS for each in inspected(name).template.statements()]

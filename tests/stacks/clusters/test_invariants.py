@@ -124,9 +124,7 @@ BREAKING: Final[dict[str, list[Change]]] = {
 
 
 @pytest.mark.parametrize("law", [law.__name__ for law in INVARIANTS])
-def test_what_breaks_an_invariant_is_found_by_it_and_by_no_other(
-    law: str, inspected: Callable[[str], Inspected]
-) -> None:
+def test_violation_is_found_by_exactly_one_invariant(law: str, inspected: Callable[[str], Inspected]) -> None:
     for number, change in enumerate(BREAKING[law]):
         template = Template(copy.deepcopy(inspected("everything").template.document))
         change(template)
@@ -134,7 +132,7 @@ def test_what_breaks_an_invariant_is_found_by_it_and_by_no_other(
         assert {text.partition(":")[0] for text in found} == {law}, number
 
 
-def test_routes_in_an_existing_vpc_break_an_invariant(inspected: Callable[[str], Inspected]) -> None:
+def test_routes_in_existing_vpc_violate_an_invariant(inspected: Callable[[str], Inspected]) -> None:
     template = Template(copy.deepcopy(inspected("existing VPC").template.document))
     added = {"SubnetId": "subnet-0bbbbbbbbbbbbbbb1", "RouteTableId": {"Ref": "Odd"}}
     add("AWS::EC2::SubnetRouteTableAssociation", **added)(template)

@@ -159,20 +159,20 @@ def text(resource: Any) -> str:
 
 
 @pytest.mark.parametrize("role", CALLS)
-def test_each_call_is_allowed_and_each_right_is_used(role: str) -> None:
+def test_each_call_is_allowed_and_each_permission_is_used(role: str) -> None:
     granted, calls = rights(role), CALLS[role]
     assert [call for call in calls if not any(right.allows(call) for right in granted)] == []
     assert [right for right in granted if not any(right.allows(call) for call in calls)] == []
 
 
 @pytest.mark.parametrize("role", CALLS)
-def test_nothing_else_is_allowed_to_a_node(role: str) -> None:
+def test_node_has_no_other_permission(role: str) -> None:
     forbidden = FORBIDDEN + (FORBIDDEN_TO_WORKERS if role == "Workers" else [])
     assert [call for call in forbidden if any(right.allows(call) for right in rights(role))] == []
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_no_cluster_grants_its_nodes_another_action(name: str, inspected: Callable[[str], Inspected]) -> None:
+def test_no_cluster_grants_its_nodes_other_actions(name: str, inspected: Callable[[str], Inspected]) -> None:
     resources = inspected(name).template.resources
     sessions = CLUSTERS[name].config().ssh_access == "session-manager"
     for role, calls in CALLS.items():

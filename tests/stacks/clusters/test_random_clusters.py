@@ -34,7 +34,7 @@ def build(values: Values) -> ClusterConfig:
 
 @given(values=clusters())
 @settings(max_examples=EXAMPLES, suppress_health_check=SLOW, phases=UNSHRUNK)
-def test_any_valid_cluster_is_synthesised_keeps_every_invariant_and_breaks_no_rule(values: Values) -> None:
+def test_valid_cluster_is_synthesised_and_satisfies_invariants_and_rules(values: Values) -> None:
     config = build(values)
     assert list(check(config)) == []
     inspected = synthesis.inspect(config)
@@ -63,12 +63,12 @@ def test_random_clusters_vary_every_key() -> None:
     assert same == []
 
 
-def test_there_are_wrong_values_of_every_key() -> None:
+def test_every_key_has_invalid_values() -> None:
     assert WRONG.keys() == KEYS.keys()
 
 
 @pytest.mark.parametrize("key", sorted(WRONG))
-def test_a_wrong_value_ends_in_an_error_that_names_its_key(key: str) -> None:
+def test_invalid_value_is_reported_with_its_key(key: str) -> None:
     @given(wrong=WRONG[key])
     @settings(max_examples=25)
     def refuse(wrong: Any) -> None:
@@ -82,7 +82,7 @@ def test_a_wrong_value_ends_in_an_error_that_names_its_key(key: str) -> None:
 
 @given(values=clusters(), data=st.data())
 @settings(max_examples=10 * EXAMPLES, suppress_health_check=SLOW)
-def test_one_wrong_value_among_any_others_is_the_one_that_is_named(values: Values, data: st.DataObject) -> None:
+def test_invalid_value_among_valid_values_is_reported(values: Values, data: st.DataObject) -> None:
     key = data.draw(st.sampled_from(sorted(WRONG.keys() - {"ssh_cidr", "vpc_cidr"})))
     wrong = data.draw(WRONG[key])
     with pytest.raises(ConfigError) as caught:
@@ -92,7 +92,7 @@ def test_one_wrong_value_among_any_others_is_the_one_that_is_named(values: Value
 
 @given(one=clusters(), other=clusters(), keys=st.sets(st.sampled_from(sorted(KEYS)), min_size=1, max_size=6))
 @settings(max_examples=2 * EXAMPLES, suppress_health_check=SLOW, phases=UNSHRUNK)
-def test_a_mixture_of_two_is_synthesised_or_refused_with_keys_and_remedies(
+def test_mixture_of_two_is_synthesised_or_rejected_with_keys_and_fixes(
     one: Values, other: Values, keys: set[str]
 ) -> None:
     mixed = {**one, **{key: other[key] for key in keys}}

@@ -49,7 +49,7 @@ def reached(template: Template, places: dict[str, Place], source: str, target: s
     return {packet.port for packet in tried if passes(template, packet, places[source], places[target])}
 
 
-def test_the_known_matrix_of_the_default_cluster(template: Template, places: dict[str, Place]) -> None:
+def test_reachability_matrix_of_default_cluster(template: Template, places: dict[str, Place]) -> None:
     every = set(ports(template))
     assert {21, 22, 23, 2048, 2049, 2050} <= every
     assert reached(template, places, "given", "master", MASTER_PUBLIC) == {22}

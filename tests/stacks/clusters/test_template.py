@@ -29,7 +29,7 @@ ACKNOWLEDGED = {
 }
 
 
-def test_each_acknowledgment_answers_a_real_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_acknowledgment_has_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     from aws_cdk import Validations
 
     monkeypatch.setattr(Validations, "acknowledge", lambda self, *rules: None)
@@ -59,7 +59,7 @@ def run_app(
     )
 
 
-def test_app_refuses_a_topic_of_another_region_than_the_cdks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_app_rejects_topic_outside_the_region_of_the_cdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CDK_DEFAULT_REGION", "eu-west-1")
     topic = "arn:aws:sns:us-east-1:123456789012:ops"
     result = run_app(tmp_path, checked=False, ssh_cidr=SSH_CIDR, alarms=True, alarm_topic=topic)
@@ -85,7 +85,7 @@ app.main()
 """
 
 
-def test_app_refuses_what_aws_would_refuse_and_names_the_resource(tmp_path: Path) -> None:
+def test_app_rejects_template_invalid_for_aws_and_reports_resource(tmp_path: Path) -> None:
     result = run_app(tmp_path, command=("-c", SPOIL), ssh_cidr=SSH_CIDR)
     assert result.returncode != 0
     assert f"ERROR Security group rule description '{SPOILT}' is rejected" in result.stderr
@@ -128,7 +128,7 @@ def test_app_writes_a_template_and_warns_if_no_network_reaches_the_master(tmp_pa
     assert warning.startswith("cluster.ssh_cidr = []: empty")
 
 
-def test_a_wrong_configuration_ends_in_one_line_and_a_failure(tmp_path: Path) -> None:
+def test_invalid_configuration_fails_with_one_line(tmp_path: Path) -> None:
     result = run_app(tmp_path, ssh_cidr=SSH_CIDR, worker="3")
     assert result.returncode == 1
     (said,) = result.stderr.splitlines()
@@ -136,7 +136,7 @@ def test_a_wrong_configuration_ends_in_one_line_and_a_failure(tmp_path: Path) ->
     assert not list(tmp_path.iterdir())
 
 
-def test_cdk_json_leaves_ssh_cidr_to_the_user_and_states_true_defaults() -> None:
+def test_cdk_json_has_defaults_and_no_ssh_cidr() -> None:
     cluster = json.loads((PROJECT / "cdk.json").read_text(encoding="utf-8"))["context"]["cluster"]
     assert "ssh_cidr" not in cluster
     assert ClusterConfig(ssh_cidr=SSH_CIDR, **cluster) == ClusterConfig(ssh_cidr=SSH_CIDR)

@@ -81,21 +81,21 @@ def template(inspected: Inspected) -> Template:
     return inspected.template
 
 
-def test_its_configuration_is_taken(config: ClusterConfig) -> None:
+def test_widest_configuration_is_accepted(config: ClusterConfig) -> None:
     assert list(check(config)) == []
 
 
-def test_it_breaks_no_rule_that_aws_refuses_templates_by(inspected: Inspected) -> None:
+def test_widest_template_satisfies_rules_of_aws(inspected: Inspected) -> None:
     assert inspected.findings[PREFLIGHT] == []
 
 
-def test_its_template_is_within_the_size_that_cloudformation_takes(template: Template) -> None:
+def test_widest_template_is_within_size_limit_of_cloudformation(template: Template) -> None:
     text = json.dumps(template.document, indent=1)  # as the CDK writes it
     assert 900_000 < len(text.encode()) < TEMPLATE_BYTES
     assert len(template.resources) < RESOURCES
 
 
-def test_its_policies_are_within_the_sizes_that_iam_takes(template: Template) -> None:
+def test_widest_policies_are_within_size_limits_of_iam(template: Template) -> None:
     managed = [characters(each["PolicyDocument"]) for each in template.of("AWS::IAM::ManagedPolicy").values()]
     assert 6_000 < max(managed) <= MANAGED_CHARACTERS
     inline: Counter[str] = Counter()  # the policies of a role count together
@@ -104,13 +104,13 @@ def test_its_policies_are_within_the_sizes_that_iam_takes(template: Template) ->
     assert 2_000 < max(inline.values()) <= INLINE_CHARACTERS
 
 
-def test_its_user_data_and_parameters_are_within_their_limits(template: Template) -> None:
+def test_widest_user_data_and_parameters_are_within_size_limits(template: Template) -> None:
     for group in ("MasterGroup", "WorkerGroup"):
         assert len(template.user_data(group).encode()) < USER_DATA_LIMIT - 128
     for parameter in template.of("AWS::SSM::Parameter").values():
         assert len(resolve(parameter["Value"])) < PARAMETER_CHARACTERS
 
 
-def test_a_character_more_in_its_tags_is_refused(config: ClusterConfig) -> None:
+def test_one_more_character_in_tags_is_rejected(config: ClusterConfig) -> None:
     with pytest.raises(ValueError, match="8001 characters"):
         dataclasses.replace(config, tags=(*config.tags[:-1], f"{config.tags[-1]}v"))

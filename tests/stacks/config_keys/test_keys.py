@@ -50,7 +50,7 @@ def mails(count: int) -> tuple[str, ...]:
         {"budget_usd": 0.01, "alarm_emails": mails(100), "metrics_interval_s": 3600},
     ],
 )
-def test_the_widest_values_are_accepted(values: dict[str, Any]) -> None:
+def test_extreme_values_are_accepted(values: dict[str, Any]) -> None:
     config = build(**values)
     assert {key: getattr(config, key) for key in values} == values
 
@@ -100,7 +100,7 @@ def test_the_widest_values_are_accepted(values: dict[str, Any]) -> None:
         ({"termination_notice_s": 29}, "must be 30 to 7200"),
     ],
 )
-def test_the_first_value_beyond_is_rejected_under_its_key(values: dict[str, Any], rule: str) -> None:
+def test_first_value_out_of_range_is_rejected_with_its_key(values: dict[str, Any], rule: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build(**values)
     assert caught.value.key == next(iter(values))
@@ -121,7 +121,7 @@ def test_every_retention_of_cloudwatch_is_accepted() -> None:
     assert [build(log_retention_days=days).log_retention_days for days in RETENTIONS] == list(RETENTIONS)
 
 
-def test_what_aws_bills_and_what_removes_data_is_off_by_default() -> None:
+def test_billed_features_and_data_removal_are_off_by_default() -> None:
     config = build()
     assert not (config.node_logs or config.node_metrics or config.dashboard or config.alarms or config.has_agent)
     assert not (config.efs_infrequent_after_days or config.efs_backup or config.bucket_expire_runs_days)
@@ -129,12 +129,12 @@ def test_what_aws_bills_and_what_removes_data_is_off_by_default() -> None:
     assert config.idle_minutes == 60, "idle workers are terminated after an hour"
 
 
-def test_logs_and_metrics_each_need_the_agent() -> None:
+def test_logs_and_metrics_each_require_the_agent() -> None:
     assert build(node_logs=True).has_agent
     assert build(node_metrics=True).has_agent
 
 
-def test_subnets_leave_room_for_each_other_in_the_vpc() -> None:
+def test_subnets_fit_into_the_vpc() -> None:
     for cidr, public, private in (("10.0.0.0/16", 24, 18), ("10.0.0.0/20", 28, 22), ("10.0.0.0/24", 28, 26)):
         config = build(vpc_cidr=cidr)
         assert (config.public_prefix, config.private_prefix) == (public, private)

@@ -40,7 +40,7 @@ class Keys:
         ("/" + "a" * 255, "must have at most 255 characters"),
     ],
 )
-def test_a_mount_that_would_hide_what_the_node_needs_is_refused(path: str, reason: str) -> None:
+def test_mount_hiding_system_directory_is_rejected(path: str, reason: str) -> None:
     with pytest.raises(ConfigError) as caught:
         require_mount_point(Keys(place=path), "place")
     assert (caught.value.key, caught.value.value) == ("place", path)
@@ -49,13 +49,13 @@ def test_a_mount_that_would_hide_what_the_node_needs_is_refused(path: str, reaso
         require_mount_point(Keys(place=own), "place")
 
 
-def test_a_number_outside_the_choices_is_rejected_with_the_choices() -> None:
+def test_number_outside_the_choices_is_rejected_with_the_choices() -> None:
     require_choice(Keys(), "days", 0, 7)
     with pytest.raises(ConfigError, match=r"cluster.days = 8: must be one of 0, 7"):
         require_choice(Keys(days=8), "days", 0, 7)
 
 
-def test_a_range_includes_its_bounds() -> None:
+def test_range_includes_its_bounds() -> None:
     for days in (1, 7):
         require_range(Keys(days=days), "days", 1, 7)
     for days in (0, 8):
@@ -63,14 +63,14 @@ def test_a_range_includes_its_bounds() -> None:
             require_range(Keys(days=days), "days", 1, 7)
 
 
-def test_a_pattern_is_of_the_whole_text_and_of_ascii() -> None:
+def test_pattern_matches_whole_text_and_only_ascii() -> None:
     require_match(Keys(place="/x1"), "place", r"/\w+", "a name")
     for place in ("/x 1", "/x\n", "/\N{GREEK SMALL LETTER ALPHA}"):
         with pytest.raises(ConfigError, match="must be a name"):
             require_match(Keys(place=place), "place", r"/\w+", "a name")
 
 
-def test_a_network_is_written_in_its_one_canonical_form() -> None:
+def test_network_must_be_in_canonical_form() -> None:
     assert parse_network("cidr", "10.0.0.0/16").prefixlen == 16
     for text, said in (
         ("10.0.0.1/16", r"such as 10\.0\.0\.0/16 "),
@@ -101,7 +101,7 @@ def test_a_network_is_written_in_its_one_canonical_form() -> None:
         ("", "tuple[str, ...]", ()),
     ],
 )
-def test_a_value_and_its_text_on_a_command_line_become_the_same(value: Any, kind: str, expected: object) -> None:
+def test_value_and_its_command_line_text_are_equal(value: Any, kind: str, expected: object) -> None:
     found = coerce("key", value, kind)
     assert (found, type(found)) == (expected, type(expected))
 
@@ -123,13 +123,13 @@ def test_a_value_and_its_text_on_a_command_line_become_the_same(value: Any, kind
         (7, "tuple[str, ...]", "must be a list of strings"),
     ],
 )
-def test_a_value_of_another_kind_is_refused_with_key_and_value(value: Any, kind: str, rule: str) -> None:
+def test_value_of_wrong_type_is_rejected_with_key_and_value(value: Any, kind: str, rule: str) -> None:
     with pytest.raises(ConfigError) as caught:
         coerce("key", value, kind)
     assert (caught.value.key, caught.value.value, caught.value.rule) == ("key", value, rule)
 
 
-def test_an_error_names_the_place_in_cdk_json_and_no_value_where_there_is_none() -> None:
+def test_error_shows_path_in_cdk_json_and_value_if_any() -> None:
     assert str(ConfigError("days", 8, "is too long")) == "cluster.days = 8: is too long"
     assert str(ConfigError("days", None, "is missing")) == "cluster.days: is missing"
     assert str(ConfigError("", None, "is no object")) == "cdk.json: is no object"
@@ -142,14 +142,14 @@ def test_an_error_names_the_place_in_cdk_json_and_no_value_where_there_is_none()
         *("/tmp", "/usr", "/var", "/opt/aws", "/opt/deeplearning"),
     ],
 )
-def test_no_directory_of_the_system_nor_one_within_it_is_mounted_on(own: str) -> None:
+def test_mount_on_or_within_system_directory_is_rejected(own: str) -> None:
     for path in (own, f"{own}/data"):
         with pytest.raises(ConfigError, match=f"must be outside of {own}, a system directory"):
             require_mount_point(Keys(place=path), "place")
     require_mount_point(Keys(place=f"{own}-data"), "place")
 
 
-def test_each_text_of_a_list_is_matched_and_the_wrong_one_is_named() -> None:
+def test_each_list_item_is_matched_and_invalid_item_is_reported() -> None:
     @dataclasses.dataclass(frozen=True)
     class Listed:
         names: tuple[str, ...]
@@ -182,7 +182,7 @@ def test_each_text_of_a_list_is_matched_and_the_wrong_one_is_named() -> None:
         ("a b@example.com", False),
     ],
 )
-def test_an_address_is_one_of_rfc_5321_without_quotes(address: str, taken: bool) -> None:
+def test_address_follows_rfc_5321_without_quotes(address: str, taken: bool) -> None:
     assert bool(re.fullmatch(EMAIL, address)) == taken
 
 
@@ -205,5 +205,5 @@ def test_an_address_is_one_of_rfc_5321_without_quotes(address: str, taken: bool)
         ("1234.1.1.1", True),
     ],
 )
-def test_a_bucket_is_named_as_s3_allows(name: str, taken: bool) -> None:
+def test_bucket_name_follows_rules_of_s3(name: str, taken: bool) -> None:
     assert bool(re.fullmatch(BUCKET, name)) == taken

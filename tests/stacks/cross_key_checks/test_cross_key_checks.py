@@ -33,7 +33,7 @@ def keys(**values: Any) -> list[str]:
     return [problem.key for problem in problems(**values)]
 
 
-def test_every_problem_is_listed_at_once_with_key_value_rule_and_remedy() -> None:
+def test_all_problems_are_listed_with_key_value_rule_and_fix() -> None:
     with pytest.raises(InvalidClusterError) as caught:
         validate(
             build(
@@ -59,7 +59,7 @@ def test_every_problem_is_listed_at_once_with_key_value_rule_and_remedy() -> Non
     assert isinstance(caught.value, ConfigError)
 
 
-def test_an_unknown_type_is_refused_with_the_nearest_and_the_tables_date() -> None:
+def test_unknown_type_is_rejected_with_nearest_type_and_date_of_table() -> None:
     (problem,) = problems(worker_instance_type="c5.2xlage")
     assert problem.key == "worker_instance_type"
     assert "the nearest is c5.2xlarge" in problem.rule
@@ -67,7 +67,7 @@ def test_an_unknown_type_is_refused_with_the_nearest_and_the_tables_date() -> No
     assert "python -m tools.instance_types" in problem.remedy
 
 
-def test_an_unknown_type_may_be_allowed() -> None:
+def test_unknown_type_can_be_allowed() -> None:
     image = AL2023 + "x86_64"
     allowed = {"worker_instance_type": "c99g.large", "allow_unknown_instance_types": True, "idle_cpu_percent": 5.0}
     assert not problems(worker_image_parameter=image, **allowed)
@@ -86,9 +86,7 @@ def test_an_unknown_type_may_be_allowed() -> None:
         ("c7g.2xlarge", "/my/own/image", True),
     ],
 )
-def test_an_image_must_be_built_for_the_processor_where_its_name_tells(
-    instance_type: str, image: str, fits: bool
-) -> None:
+def test_image_name_must_match_the_processor(instance_type: str, image: str, fits: bool) -> None:
     config = build(worker_instance_type=instance_type, worker_image_parameter=image, login_user="ops")
     found = [problem.key for problem in images.check(config)]
     assert found == ([] if fits else ["worker_image_parameter"])
@@ -113,7 +111,7 @@ def test_an_image_must_be_built_for_the_processor_where_its_name_tells(
         ("bucket_expire_versions_days", 14, {"bucket_versioning": False}, "set bucket_versioning = true"),
     ],
 )
-def test_a_key_without_effect_is_a_problem(key: str, value: Any, without: dict[str, Any], remedy: str) -> None:
+def test_key_without_effect_is_a_problem(key: str, value: Any, without: dict[str, Any], remedy: str) -> None:
     (problem,) = problems(**{key: value}, **without)
     assert (problem.key, problem.value, problem.remedy) == (key, value, f"{remedy}, or remove {key}")
     assert problem.rule.startswith("has no effect with")
@@ -132,17 +130,17 @@ def test_a_key_without_effect_is_a_problem(key: str, value: Any, without: dict[s
         {"bucket_expire_versions_days": 14},
     ],
 )
-def test_a_key_with_an_effect_is_no_problem(values: dict[str, Any]) -> None:
+def test_key_with_effect_is_no_problem(values: dict[str, Any]) -> None:
     assert not problems(**values)
 
 
-def test_workers_at_risk_are_replaced_early_on_spot_and_with_a_notice_only() -> None:
+def test_workers_at_risk_are_replaced_early_only_on_spot_with_notice() -> None:
     assert not problems(spot=True, capacity_rebalance=True, termination_notice_s=120)
     (problem,) = problems(spot=True, capacity_rebalance=True)
     assert problem.rule.endswith("without a notice their ranks write no checkpoint")
 
 
-def test_alternatives_are_alike_in_processor_and_gpus_and_named_once() -> None:
+def test_alternatives_have_same_processor_and_gpus_and_are_unique() -> None:
     def rules(*alternatives: str, first: str = "g5.xlarge", **more: Any) -> list[str]:
         found = problems(worker_instance_type=first, worker_alternatives=alternatives, **more)
         assert {problem.key for problem in found} <= {"worker_alternatives"}
@@ -160,14 +158,14 @@ def test_alternatives_are_alike_in_processor_and_gpus_and_named_once() -> None:
     assert "EFA devices in a different layout" in rules("c5n.18xlarge", first="c6in.32xlarge", efa=True)[0]
 
 
-def test_an_auto_scaling_group_takes_forty_types() -> None:
+def test_auto_scaling_group_has_at_most_forty_types() -> None:
     plain = [name for name in names() if not problems(worker_instance_type="c5.large", worker_alternatives=(name,))]
     assert not problems(worker_instance_type="c5.large", worker_alternatives=tuple(plain[:39]))
     (problem,) = problems(worker_instance_type="c5.large", worker_alternatives=tuple(plain[:40]))
     assert "at most 40 types" in problem.rule
 
 
-def test_a_placement_group_wants_support_of_every_type() -> None:
+def test_placement_group_must_be_supported_by_every_type() -> None:
     assert keys(worker_alternatives=("t3.2xlarge",), placement_group=True) == ["placement_group"]
 
 
@@ -193,18 +191,18 @@ POOL = {"capacity_reservation": "arn:aws:resource-groups:us-east-1:123456789012:
         (RESERVATION | {"capacity_block": True, "worker_instance_type": "p5.48xlarge", "efa": True}, []),
     ],
 )
-def test_a_reservation_holds_one_type_in_one_zone_on_demand(values: dict[str, Any], expected: list[str]) -> None:
+def test_reservation_requires_one_on_demand_type_in_one_zone(values: dict[str, Any], expected: list[str]) -> None:
     assert keys(**values) == expected
 
 
-def test_no_more_workers_can_suffice_than_are_deployed() -> None:
+def test_minimum_of_capacity_policy_cannot_exceed_workers() -> None:
     assert not problems(workers=2, capacity_policy="at-least 2")
     assert keys(workers=2, capacity_policy="at-least 3") == ["capacity_policy"]
     assert build(capacity_policy="at-least 12").least_workers == 12
     assert build().least_workers == 0
 
 
-def test_scratch_wants_disks_on_every_type_and_a_directory_of_its_own() -> None:
+def test_scratch_requires_disks_on_every_type_and_its_own_directory() -> None:
     disks = {"worker_instance_type": "c5d.2xlarge", "scratch_mount": "/mnt/scratch"}
     assert not problems(**disks)
     assert keys(scratch_mount="/mnt/scratch") == ["scratch_mount"]
@@ -217,7 +215,7 @@ def test_scratch_wants_disks_on_every_type_and_a_directory_of_its_own() -> None:
     assert not problems(**disks, efs_mount="/mnt/scratches")
 
 
-def test_gpus_that_todays_driver_does_not_know_want_an_image_of_their_own() -> None:
+def test_gpus_unsupported_by_current_driver_require_another_image() -> None:
     (problem,) = problems(worker_instance_type="p3dn.24xlarge")
     assert problem.key == "worker_image_parameter"
     assert "no driver for the V100 GPUs" in problem.rule
@@ -225,19 +223,19 @@ def test_gpus_that_todays_driver_does_not_know_want_an_image_of_their_own() -> N
     assert not problems(worker_instance_type="p3dn.24xlarge", worker_image_parameter="/my/proprietary/driver")
 
 
-def test_gpus_do_not_lie_idle_under_an_image_without_their_driver() -> None:
+def test_image_without_gpu_driver_is_rejected_for_gpu_types() -> None:
     (problem,) = problems(worker_instance_type="g5.xlarge", worker_image_parameter=AL2023 + "x86_64")
     assert "1 GPUs of g5.xlarge would be idle" in problem.rule
     assert not problems(worker_instance_type="g5.xlarge")
 
 
-def test_the_volume_holds_the_image() -> None:
+def test_volume_must_be_large_enough_for_image() -> None:
     assert keys(worker_instance_type="g5.xlarge", worker_volume_gib=74) == ["worker_volume_gib"]
     assert not problems(worker_instance_type="g5.xlarge", worker_volume_gib=75)
     assert not problems(worker_volume_gib=8, master_volume_gib=8)
 
 
-def test_an_image_by_id_wants_what_its_id_does_not_tell() -> None:
+def test_image_id_requires_root_device_and_login_user() -> None:
     ami = "ami-0123456789abcdef0"
     assert keys(worker_image_id=ami) == ["worker_root_device", "login_user"]
     assert not problems(worker_image_id=ami, worker_root_device="/dev/sda1", login_user="ubuntu")
@@ -248,7 +246,7 @@ def test_an_image_by_id_wants_what_its_id_does_not_tell() -> None:
     assert keys(**both) == ["master_root_device", "worker_root_device", "login_user"]
 
 
-def test_an_image_by_id_is_not_measured_by_a_parameters_name() -> None:
+def test_image_id_is_not_checked_by_parameter_name() -> None:
     values = {"worker_image_id": "ami-01234567", "worker_root_device": "/dev/xvda", "login_user": "ops"}
     assert not problems(worker_instance_type="p3dn.24xlarge", worker_volume_gib=8, **values)
 
@@ -259,9 +257,7 @@ def test_an_image_by_id_is_not_measured_by_a_parameters_name() -> None:
     iops=st.integers(3000, 80000),
     mib_s=st.integers(125, 2000),
 )
-def test_a_volume_has_500_iops_for_each_gib_and_a_quarter_mib_s_for_each_of_them(
-    role: str, gib: int, iops: int, mib_s: int
-) -> None:
+def test_volume_limits_iops_per_gib_and_throughput_per_iops(role: str, gib: int, iops: int, mib_s: int) -> None:
     values = {f"{role}_volume_gib": gib, f"{role}_volume_iops": iops, f"{role}_volume_mib_s": mib_s}
     too_many = iops > 3000 and iops > 500 * gib
     too_fast = 4 * mib_s > iops
@@ -269,25 +265,25 @@ def test_a_volume_has_500_iops_for_each_gib_and_a_quarter_mib_s_for_each_of_them
     assert keys(**values) == expected
 
 
-def test_the_remedies_of_a_volume_help() -> None:
+def test_fixes_for_volume_problems_work() -> None:
     (first, second) = problems(worker_volume_gib=8, worker_volume_iops=5000, worker_volume_mib_s=2000)
     assert "set worker_volume_gib to 10 or more" in first.remedy
     assert "set worker_volume_iops to 8000 or more" in second.remedy
     assert not problems(worker_volume_gib=16, worker_volume_iops=8000, worker_volume_mib_s=2000)
 
 
-def test_one_user_logs_in_to_all_nodes() -> None:
+def test_all_nodes_must_have_same_login_user() -> None:
     assert keys(worker_image_parameter=UBUNTU) == ["login_user"]
     assert not problems(worker_image_parameter=UBUNTU, master_image_parameter=UBUNTU)
     assert not problems(worker_image_parameter=UBUNTU, login_user="ops")
 
 
-def test_every_type_but_macs_and_the_oldest_gpus_has_a_default_image_that_fits() -> None:
+def test_every_type_except_macs_and_oldest_gpus_has_a_default_image() -> None:
     refused = {name.partition(".")[0] for name in names() if list(images.check(build(worker_instance_type=name)))}
     assert {family for family in refused if not family.startswith("mac")} == {"p3dn"}
 
 
-def test_a_placement_group_wants_a_type_that_supports_it_and_one_zone() -> None:
+def test_placement_group_requires_supporting_type_and_one_zone() -> None:
     assert not problems(placement_group=True)
     assert keys(placement_group=True, worker_instance_type="t3.medium") == ["placement_group"]
     assert keys(placement_group=True, availability_zones=2) == ["availability_zones"]
@@ -312,20 +308,20 @@ def test_a_placement_group_wants_a_type_that_supports_it_and_one_zone() -> None:
         ({"worker_instance_type": "c99.large", "allow_unknown_instance_types": True, "idle_minutes": 0}, ["efa"]),
     ],
 )
-def test_efa_wants_a_type_that_has_it_and_one_zone(values: dict[str, Any], expected: list[str]) -> None:
+def test_efa_requires_supporting_type_and_one_zone(values: dict[str, Any], expected: list[str]) -> None:
     assert [key for key in keys(efa=True, **values) if key != "worker_image_parameter"] == expected
 
 
-def test_the_laptop_is_outside_the_vpc() -> None:
+def test_network_of_laptop_must_not_contain_the_vpc() -> None:
     assert keys(ssh_cidr="10.0.0.0/8") == ["vpc_cidr"]
     assert keys(ssh_cidr="10.1.0.0/16") == []
 
 
-def test_the_whole_internet_twice_said_overlaps_nothing() -> None:
+def test_open_ssh_cidr_is_allowed_with_ssh_from_anywhere() -> None:
     assert not problems(ssh_cidr="0.0.0.0/0", ssh_from_anywhere=True)
 
 
-def test_validation_costs_no_third_party_import() -> None:
+def test_validation_imports_no_third_party_package() -> None:
     heavy = "('aws_cdk', 'jsii', 'boto3', 'fabric')"
     program = f"import sys, stacks.cross_key_checks; print([n for n in {heavy} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -347,7 +343,7 @@ def test_validation_costs_no_third_party_import() -> None:
         ({"worker_instance_type": "p4d.24xlarge", "ready_timeout_min": 12}, 12),
     ],
 )
-def test_types_that_boot_slowly_have_30_minutes_by_default(values: dict[str, Any], minutes: int) -> None:
+def test_slowly_booting_types_have_30_minutes_by_default(values: dict[str, Any], minutes: int) -> None:
     assert build(**values).ready_min == minutes
 
 
@@ -373,7 +369,7 @@ def test_types_that_boot_slowly_have_30_minutes_by_default(values: dict[str, Any
         ("/lab/image", ""),
     ],
 )
-def test_an_image_without_a_usable_python_is_rejected(parameter: str, release: str) -> None:
+def test_image_without_usable_python_is_rejected(parameter: str, release: str) -> None:
     both = problems(worker_image_parameter=parameter, master_image_parameter=parameter, login_user="ops")
     found = [problem for problem in both if "Python" in problem.rule]
     assert [problem.key for problem in found] == (
@@ -383,7 +379,7 @@ def test_an_image_without_a_usable_python_is_rejected(parameter: str, release: s
 
 
 @pytest.mark.parametrize("kind", ["t2.medium", "m4.large", "p3.2xlarge", "g3s.xlarge"])
-def test_a_master_on_xen_is_rejected_and_workers_are_a_caution(kind: str) -> None:
+def test_xen_is_rejected_for_master_and_warned_about_for_workers(kind: str) -> None:
     """Source: canonical/pycloudlib #193, where the console of a type on Xen takes up to 20 minutes."""
     allowed = {"allow_unknown_instance_types": True, "worker_image_parameter": "/lab/x", "login_user": "ec2-user"}
     (problem,) = problems(master_instance_type=kind, master_image_parameter="/lab/x", **allowed)
@@ -411,17 +407,17 @@ def test_a_master_on_xen_is_rejected_and_workers_are_a_caution(kind: str) -> Non
         ({"worker_volume_gib": 8, "master_volume_gib": 8}, ""),
     ],
 )
-def test_a_volume_that_a_deep_learning_image_may_fill_is_a_caution(values: dict[str, Any], found: str) -> None:
+def test_volume_nearly_filled_by_deep_learning_image_causes_warning(values: dict[str, Any], found: str) -> None:
     cautioned = [each.what for each in cautions(build(**values)) if "volume_gib" in each.key]
     assert (len(cautioned), found in "".join(cautioned)) == (bool(found), True)
 
 
-def test_types_on_nitro_and_bare_metal_are_no_caution() -> None:
+def test_nitro_and_bare_metal_types_cause_no_warning() -> None:
     for kind in ("c5.large", "p3dn.24xlarge", "c5.metal"):
         assert "Xen" not in str([*cautions(build(worker_instance_type=kind)), *problems(master_instance_type=kind)])
 
 
-def test_a_batch_of_a_rolling_update_is_not_waited_for_longer_than_cloudformation_does() -> None:
+def test_rolling_update_rejects_too_long_ready_timeout() -> None:
     assert keys(update_policy="rolling", ready_timeout_min=60) == keys(ready_timeout_min=720) == []
     (problem,) = problems(update_policy="rolling", ready_timeout_min=61)
     assert problem.key == "ready_timeout_min"

@@ -22,7 +22,7 @@ from tests.stacks.clusters.eight import SSH_CIDR
         {"idle_minutes": 30, "max_hours": 12.0, "budget_usd": 500.0},
     ],
 )
-def test_what_just_fits_together_is_taken(values: dict[str, Any]) -> None:
+def test_values_at_their_limits_are_accepted(values: dict[str, Any]) -> None:
     assert list(check(ClusterConfig(ssh_cidr=SSH_CIDR, allow_unknown_instance_types=True, **values))) == []
 
 
@@ -61,16 +61,14 @@ def test_what_just_fits_together_is_taken(values: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_a_problem_shows_the_value_and_says_what_to_set(
-    key: str, values: dict[str, Any], rule: str, remedy: str
-) -> None:
+def test_problem_shows_value_and_fix(key: str, values: dict[str, Any], rule: str, remedy: str) -> None:
     config = ClusterConfig(ssh_cidr=SSH_CIDR, **values)
     (problem,) = check(config)
     assert (problem.key, problem.value) == (key, getattr(config, key))
     assert (problem.rule, problem.remedy) == (rule, remedy)
 
 
-def test_an_address_that_is_named_twice_would_be_subscribed_twice() -> None:
+def test_duplicate_address_is_rejected() -> None:
     mails = ("a@example.com", "b@example.com", "a@example.com")
     assert [each.key for each in check(ClusterConfig(ssh_cidr=SSH_CIDR, alarms=True, alarm_emails=mails))] == [
         "alarm_emails"

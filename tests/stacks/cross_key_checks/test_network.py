@@ -24,7 +24,7 @@ def keys(**values: Any) -> list[str]:
     return [problem.key for problem in check(config)]
 
 
-def test_an_existing_vpc_with_its_subnets_has_no_problem() -> None:
+def test_existing_vpc_with_its_subnets_has_no_problem() -> None:
     assert keys(**EXISTING) == []
     assert keys(**{**EXISTING, "ssh_access": "session-manager", "ssh_cidr": "", "public_subnet_ids": ""}) == []
 
@@ -47,11 +47,11 @@ def test_an_existing_vpc_with_its_subnets_has_no_problem() -> None:
         ({"ssh_cidr": "10.4.1.0/24"}, ["vpc_cidr"]),
     ],
 )
-def test_keys_of_an_existing_vpc_go_together(changed: dict[str, Any], expected: list[str]) -> None:
+def test_keys_of_existing_vpc_require_each_other(changed: dict[str, Any], expected: list[str]) -> None:
     assert keys(**{**EXISTING, **changed}) == expected
 
 
-def test_nobody_guesses_how_many_workers_an_existing_subnet_holds() -> None:
+def test_number_of_workers_in_existing_subnets_is_not_checked() -> None:
     assert keys(**EXISTING, max_workers=1000) == []
 
 
@@ -64,7 +64,7 @@ def test_each_network_inside_the_vpc_is_reported() -> None:
     assert keys(ssh_cidr="10.0.0.9/32,198.18.0.7/32,10.0.1.0/24") == ["vpc_cidr", "vpc_cidr"]
 
 
-def test_too_many_workers_for_the_private_subnets_are_a_problem_with_the_number_that_fits() -> None:
+def test_too_many_workers_for_private_subnets_report_the_maximum() -> None:
     """A quarter of a /24 has 64 addresses: AWS reserves five in each subnet, and the file system uses one."""
     assert keys(ssh_cidr="198.18.0.7/32", vpc_cidr="10.0.0.0/24", max_workers=58) == []
     (problem,) = check(ClusterConfig(ssh_cidr=("198.18.0.7/32",), vpc_cidr="10.0.0.0/24", max_workers=59))
@@ -73,7 +73,7 @@ def test_too_many_workers_for_the_private_subnets_are_a_problem_with_the_number_
     assert "max_workers to 58 or less" in problem.remedy
 
 
-def test_a_cluster_that_nobody_can_reach_is_cautioned_against() -> None:
+def test_unreachable_cluster_causes_warning() -> None:
     (problem,) = cautions(ClusterConfig())
     assert (problem.key, problem.value) == ("ssh_cidr", ())
     assert problem.remedy.startswith("set ssh_cidr to the network from which you connect")
@@ -81,7 +81,7 @@ def test_a_cluster_that_nobody_can_reach_is_cautioned_against() -> None:
     assert not list(cautions(ClusterConfig(ssh_cidr=("198.18.0.7/32",))))
 
 
-def test_all_subnets_that_are_in_both_lists_are_named_in_order() -> None:
+def test_subnets_in_both_lists_are_reported_in_order() -> None:
     both = "subnet-0bbbbbbbbbbbbbbb1,subnet-0aaaaaaaaaaaaaaa1"
     given = {**EXISTING, "availability_zones": 2, "public_subnet_ids": both, "private_subnet_ids": both}
     (problem,) = check(ClusterConfig.from_context({"cluster": given}))
@@ -99,6 +99,6 @@ def test_all_subnets_that_are_in_both_lists_are_named_in_order() -> None:
         (2, "us-east-1a,us-west-2a", ["lists zones of several regions"]),
     ],
 )
-def test_zones_are_as_many_as_the_subnets_span_and_of_one_region(count: int, zones: str, rules: list[str]) -> None:
+def test_zones_match_their_number_and_share_a_region(count: int, zones: str, rules: list[str]) -> None:
     values = {"ssh_cidr": "198.18.0.7/32", "availability_zones": count, "zones": zones}
     assert [each.rule for each in check(ClusterConfig.from_context({"cluster": values}))] == rules

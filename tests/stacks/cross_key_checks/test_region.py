@@ -24,13 +24,13 @@ def problems(region: str, **values: Any) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("key", "value"), [("alarm_topic", TOPIC.format("aws", "{}")), ("kms_key", KEY), ("capacity_reservation", GROUP)]
 )
-def test_what_has_a_region_lies_in_the_clusters(key: str, value: str) -> None:
+def test_values_with_region_must_match_region_of_cluster(key: str, value: str) -> None:
     theirs = value.format("eu-west-1")
     assert problems("us-east-1", **{key: theirs}) == [(key, "is in eu-west-1, but the cluster is in us-east-1")]
     assert problems("eu-west-1", **{key: theirs}) == problems("", **{key: theirs}) == []
 
 
-def test_what_has_no_region_lies_in_the_clusters_partition() -> None:
+def test_values_without_region_must_match_partition_of_cluster() -> None:
     china = {"permissions_boundary": BOUNDARY.format("aws-cn"), "flow_logs": "arn:aws-cn:s3:::logs"}
     rule = "is in partition aws-cn, but the cluster is in aws"
     assert problems("us-east-1", **china) == [("flow_logs", rule), ("permissions_boundary", rule)]
@@ -40,11 +40,11 @@ def test_what_has_no_region_lies_in_the_clusters_partition() -> None:
     ]
 
 
-def test_an_id_and_a_word_have_no_region() -> None:
+def test_ids_and_words_have_no_region() -> None:
     assert problems("us-east-1", capacity_reservation="cr-0123456789abcdef0", kms_key="create") == []
 
 
-def test_the_partition_of_every_region_is_the_one_that_aws_lists() -> None:
+def test_partition_of_every_region_matches_aws() -> None:
     import botocore.session
 
     session = botocore.session.get_session()
@@ -57,7 +57,7 @@ def test_the_partition_of_every_region_is_the_one_that_aws_lists() -> None:
     assert {region: partition_of(region) for region in listed} == listed
 
 
-def test_zones_lie_in_the_clusters_region() -> None:
+def test_zones_must_be_in_region_of_cluster() -> None:
     theirs = ("eu-west-1a",)
     assert problems("us-east-1", zones=theirs) == [("zones", "is in eu-west-1, but the cluster is in us-east-1")]
     assert problems("eu-west-1", zones=theirs) == problems("", zones=theirs) == []

@@ -21,7 +21,7 @@ def problems(**values: Any) -> list[Problem]:
     return list(runtime.check(build(**values)))
 
 
-def test_every_type_of_the_table_is_taken_but_gpus_beside_arm64_and_macs() -> None:
+def test_every_type_is_accepted_except_arm64_gpus_and_macs() -> None:
     for kind in filter(None, map(find, names())):
         found = [problem.key for problem in problems(worker_instance_type=kind.name)]
         arm = "x86_64" not in kind.architectures
@@ -31,12 +31,12 @@ def test_every_type_of_the_table_is_taken_but_gpus_beside_arm64_and_macs() -> No
 
 @pytest.mark.parametrize("master", ["t3.medium", "t4g.medium"])
 @pytest.mark.parametrize("worker", ["c5.2xlarge", "c7g.4xlarge", "g5.xlarge"])
-def test_a_master_of_either_processor_goes_with_all_workers(master: str, worker: str) -> None:
+def test_master_of_either_processor_works_with_all_workers(master: str, worker: str) -> None:
     config = build(worker_instance_type=worker, master_instance_type=master)
     assert list(check(config)) == []
 
 
-def test_gpus_beside_arm64_are_refused_with_what_to_take() -> None:
+def test_arm64_gpus_are_rejected_with_alternative() -> None:
     (problem,) = problems(worker_instance_type="g5g.xlarge", master_instance_type="t4g.medium")
     assert (problem.key, problem.value) == ("worker_instance_type", "g5g.xlarge")
     assert "g5g.xlarge has GPUs with arm64 processors, and TensorFlow has no build for them" in problem.rule
@@ -44,7 +44,7 @@ def test_gpus_beside_arm64_are_refused_with_what_to_take() -> None:
 
 
 @pytest.mark.parametrize(("image", "cautioned"), [(AL2023 + "arm64", True), (AL2023 + "x86_64", False)])
-def test_of_an_unknown_type_the_image_tells_the_processor(image: str, cautioned: bool) -> None:
+def test_processor_of_unknown_type_is_taken_from_image(image: str, cautioned: bool) -> None:
     values = {"worker_instance_type": "c99g.large", "allow_unknown_instance_types": True}
     assert problems(**values, worker_image_parameter=image) == []
     assert bool(list(runtime.cautions(build(**values, worker_image_parameter=image)))) is cautioned
@@ -66,7 +66,7 @@ def test_of_an_unknown_type_the_image_tells_the_processor(image: str, cautioned:
         ),
     ],
 )
-def test_what_was_never_run_is_taken_with_a_caution(values: dict[str, str], told: dict[str, str]) -> None:
+def test_untested_configuration_is_accepted_with_warning(values: dict[str, str], told: dict[str, str]) -> None:
     config = build(**values)
     assert list(check(config)) == []
     found = list(cautions(config))

@@ -22,7 +22,7 @@ EXISTING = "fs-0123456789abcdef0"
         ({"efs_performance": "maxIO", "efs_throughput": "elastic"}, ["efs_performance"]),
     ],
 )
-def test_throughput_is_provisioned_with_an_amount_and_only_then(values: dict[str, Any], expected: list[str]) -> None:
+def test_provisioned_throughput_requires_amount_and_vice_versa(values: dict[str, Any], expected: list[str]) -> None:
     assert keys(**values) == expected
 
 
@@ -40,7 +40,7 @@ def test_throughput_is_provisioned_with_an_amount_and_only_then(values: dict[str
         ({"efs_archive_after_days": 90}, ["efs_archive_after_days", "efs_archive_after_days"]),
     ],
 )
-def test_archive_wants_elastic_throughput_and_an_earlier_infrequent_access(
+def test_archive_requires_elastic_throughput_and_earlier_infrequent_access(
     values: dict[str, Any], expected: list[str]
 ) -> None:
     assert keys(**values) == expected
@@ -57,7 +57,7 @@ def test_archive_wants_elastic_throughput_and_an_earlier_infrequent_access(
         ("efs_archive_after_days", 90),
     ],
 )
-def test_an_existing_file_system_is_not_described_again(key: str, value: Any) -> None:
+def test_existing_file_system_accepts_no_further_keys(key: str, value: Any) -> None:
     (problem,) = problems(**{"file_system_id": EXISTING, key: value})
     assert (problem.key, problem.value) == (key, value)
     assert EXISTING in problem.rule
@@ -65,7 +65,7 @@ def test_an_existing_file_system_is_not_described_again(key: str, value: Any) ->
 
 
 @pytest.mark.parametrize(("length", "most"), [(63, 67), (10, 169)])
-def test_as_many_buckets_are_taken_as_a_policy_can_name(length: int, most: int) -> None:
+def test_number_of_buckets_is_limited_by_policy_size(length: int, most: int) -> None:
     buckets = tuple(f"{n:03}".rjust(length, "b") for n in range(most + 1))
     for key in ("data_buckets", "checkpoint_buckets"):
         assert keys(**{key: buckets[:most]}) == []
@@ -76,7 +76,7 @@ def test_as_many_buckets_are_taken_as_a_policy_can_name(length: int, most: int) 
         assert problem.remedy == "list fewer buckets, for example only those in use"
 
 
-def test_a_policy_that_is_just_full_is_taken() -> None:
+def test_policy_at_size_limit_is_accepted() -> None:
     long = tuple(f"{number:03}".rjust(63, "b") for number in range(67))  # 200 for the statement, 88 for each of these
     assert keys(data_buckets=(*long, "c" * 23)) == []  # and 48 make 6,144
     assert keys(data_buckets=(*long, "c" * 24)) == ["data_buckets"]
