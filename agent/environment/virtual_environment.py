@@ -180,8 +180,9 @@ class VirtualEnvironment:
         try:
             root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
+            choice = ", or set --root" if self.command else ""
             raise RuntimeSetupError(
-                f"cannot create {root}: {error.strerror}. Create the directory, or set --root."
+                f"cannot create {root}: {error.strerror}. Create the directory, and let this user write to it{choice}."
             ) from error
         if not os.access(root, os.W_OK):
             there = sorted(path.parent.name for path in root.glob(f"*/{COMPLETE}"))
