@@ -113,9 +113,9 @@ class Supervisor:
     def supervise(self) -> State:
         """Supervise the run until its final state, store this state, and return it.
 
-        An unexpected error results in `failed`, and is raised after that unless it is an OSError. When the master shuts
-        down, the run is left to its next supervisor, and the state stays live. If another master has taken over the
-        run, this supervisor writes nothing more and changes nothing on the hosts, because they belong to the other
+        An error results in `failed`. It is raised after that unless it is an OSError or a SpecError. When the master
+        shuts down, the run is left to its next supervisor, and the state stays live. If another master has taken over
+        the run, this supervisor writes nothing more and changes nothing on the hosts, because they belong to the other
         master. The returned state is then `failed`, but it is not stored.
         """
         try:
