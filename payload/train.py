@@ -23,7 +23,7 @@ from payload.data.bucket_download import local_directory
 from payload.data.dataset import Dataset
 from payload.data.open_dataset import open_dataset
 from payload.model_arguments import EXIT_FAILED, EXIT_USAGE, report_error
-from payload.recipes.run_config import TrainConfig
+from payload.recipes.train_config import TrainConfig
 from payload.settings import SettingError
 from payload.training.export.onnx_conversion import require_converter
 from payload.training.rank_setup import set_up_rank

@@ -22,7 +22,7 @@ from stacks.cross_key_checks import cautions, validate
 from stacks.encryption import Encryption
 from stacks.endpoints import Endpoints, EndpointsProps
 from stacks.firewall import Firewall, FirewallProps
-from stacks.flowlogs import FlowLogs, FlowLogsProps
+from stacks.flow_logs import FlowLogs, FlowLogsProps
 from stacks.lustre import Lustre, LustreProps
 from stacks.network import Network
 from stacks.node_roles import NodeRoles, NodeRolesProps, grant_read, grant_sessions, grant_write

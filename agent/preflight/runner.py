@@ -14,7 +14,7 @@ from typing import Final
 from agent.files.safe_read import open_regular
 from agent.launch.launcher_command import Interpreters, horovodrun, launcher_command
 from agent.launch.run_hosts import Hosts
-from agent.preflight import checks
+from agent.preflight import node_checks
 from agent.preflight.allreduce import TORCH
 from agent.preflight.gpu_checks import TIMED_OUT
 from agent.preflight.node_facts import MARK as FACTS
@@ -26,6 +26,10 @@ from agent.spec.horovod import Knobs
 from agent.spec.launchers import HOROVOD
 from agent.spec.run import RunSpec
 
+FACTS_TIMEOUT_S: Final = 180.0
+"""On a node with GPUs, this includes an import of TensorFlow."""
+PROOF_BY_START: Final = 10.0
+"""If the ranks take long to start, as on emulated processors, the test may take this many times as long."""
 MAX_OUTPUT: Final = 32 << 20
 """Maximum bytes of the allreduce's output to read: enough for NCCL's lines from a thousand ranks."""
 
@@ -59,19 +63,19 @@ class Preflight:
         self.set_reason("pre-flight: checking the nodes")
         answers = {name: answer for name, answer in answers.items() if answer.status == 0 and FACTS in answer.output}
         absent = [host for host in spec.hosts if host.name not in answers]
-        answers |= self.hosts.everywhere(absent, facts_command(pythons.ranks, spec), checks.FACTS_TIMEOUT_S)
+        answers |= self.hosts.everywhere(absent, facts_command(pythons.ranks, spec), FACTS_TIMEOUT_S)
         if self.is_cancelled():
             return {}
-        report, facts = checks.judge(spec, answers, hashlib.sha256(self.directory.spec.read_bytes()).hexdigest())
-        proved = self.runs_root / ".proved" / checks.key(spec, pythons.ranks, facts)
+        report, facts = node_checks.judge(spec, answers, hashlib.sha256(self.directory.spec.read_bytes()).hexdigest())
+        proved = self.runs_root / ".proved" / node_checks.key(spec, pythons.ranks, facts)
         report = self._allowing(report)
         if not report.findings and (spec.preflight == "full" or not proved.exists()):
             self.set_reason("pre-flight: testing an allreduce")
             status, output = self._prove(pythons)
             if self.is_cancelled():
                 return facts
-            report = self._allowing(checks.judge_allreduce(spec, report, status, output, facts))
-            if not (report.findings or report.allowed or report.warnings or checks.is_unchecked(output)):
+            report = self._allowing(node_checks.judge_allreduce(spec, report, status, output, facts))
+            if not (report.findings or report.allowed or report.warnings or node_checks.is_unchecked(output)):
                 proved.parent.mkdir(exist_ok=True)
                 proved.touch()
         elif not report.findings:
@@ -92,7 +96,7 @@ class Preflight:
             proof = ("-m", "agent.preflight.allreduce", self.spec.run_directory, TORCH)
             return [*launcher_command(self.spec, pythons), *proof]
         plain = dataclasses.replace(self.spec, knobs=Knobs())
-        return horovodrun(plain, pythons, checks.allreduce_command(pythons.ranks, self.spec))
+        return horovodrun(plain, pythons, node_checks.allreduce_command(pythons.ranks, self.spec))
 
     def _prove(self, pythons: Interpreters) -> tuple[int, str]:
         """Run the allreduce on the run's hosts; return its status (TIMED_OUT if it was killed) and its output.
@@ -107,12 +111,12 @@ class Preflight:
             launcher, began = self.hosts.start(command, output), time.monotonic()
 
             def has_started() -> bool:
-                return self.is_cancelled() or checks.is_everyone_here(self.spec, _text(path))
+                return self.is_cancelled() or node_checks.is_everyone_here(self.spec, _text(path))
 
-            self.hosts.wait_for(launcher, checks.PROOF_TIMEOUT_S, until=has_started)
+            self.hosts.wait_for(launcher, node_checks.PROOF_TIMEOUT_S, until=has_started)
             started_s = time.monotonic() - began
-            if started_s < checks.PROOF_TIMEOUT_S:
-                left_s = max(checks.PROOF_TIMEOUT_S, checks.PROOF_BY_START * started_s) - started_s
+            if started_s < node_checks.PROOF_TIMEOUT_S:
+                left_s = max(node_checks.PROOF_TIMEOUT_S, PROOF_BY_START * started_s) - started_s
                 self.hosts.wait_for(launcher, left_s, until=self.is_cancelled)
         status = launcher.poll()
         if status is None:

@@ -54,7 +54,7 @@ class RunDirectory:
         return self.path / "spec.json"
 
     def started_by(self) -> dict[str, str] | None:
-        """Return who started the run, from origin.json, by the keys of `agent.spec.provenance.Origin.started_by`.
+        """Return who started the run, from origin.json, by the keys of `agent.spec.submission.Origin.started_by`.
 
         Return None if this is missing or malformed.
         """

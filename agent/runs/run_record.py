@@ -17,8 +17,8 @@ from agent.runs.run_cost import cost, on_spot, unless_damaged
 from agent.runs.run_directory import COURSE_FILE, ORIGIN_FILE, RunDirectory
 from agent.runs.stored_state import State
 from agent.spec import untrusted_json
-from agent.spec.provenance import Origin
 from agent.spec.run_states import RECORD_FILE
+from agent.spec.submission import Origin
 
 DIFF_FILE: Final = "source.diff"
 

@@ -14,7 +14,7 @@ from typing import IO, Final
 
 from agent.launch.launcher_command import Interpreters, document, launcher_command, launcher_environment
 from agent.launch.run_hosts import POLL_S, Hosts, login
-from agent.preflight import checks
+from agent.preflight import node_checks
 from agent.preflight.report import PreflightError
 from agent.preflight.runner import Preflight
 from agent.remote.ssh import Completed
@@ -100,7 +100,7 @@ class Attempt:
             runtime = {"kind": str(self.spec.runtime_kind or ""), "path": pythons.runtime, "python": pythons.ranks}
             self.stored.record_step("prepared", runtime=runtime)
             facts = self._preflight().run(pythons, answers)
-            self.stored.record_step("inspected", runtime={**runtime, "versions": checks.software(facts)})
+            self.stored.record_step("inspected", runtime={**runtime, "versions": node_checks.software(facts)})
         except (PreparationError, PreflightError) as error:
             fault, _ = self._fault("", time.monotonic() - began)
             return Outcome(state="failed", reason=str(error), fault=fault)

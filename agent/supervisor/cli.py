@@ -30,8 +30,8 @@ from agent.runs import run_messages as followed
 from agent.runs import stored_state as states
 from agent.runs.node_claims import ClaimedNode, LiveRunError, Runs, describe_claims
 from agent.runs.run_directory import RunDirectory
-from agent.spec.provenance import Submission
 from agent.spec.run_states import STOP_GRACE_S
+from agent.spec.submission import Submission
 from agent.supervisor import current_master
 from agent.supervisor.current_master import wait_until_settled
 

@@ -21,9 +21,9 @@ from agent.runs.node_claims import LiveRunError, Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.stored_state import State
 from agent.spec.nodes import NODES_PATH, Node
-from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.run_states import QUEUED
+from agent.spec.submission import Submission
 from agent.supervisor import resume_or_remove
 from agent.supervisor.free_nodes import on_free_nodes, read_nodes
 from agent.supervisor.stop_run import kill

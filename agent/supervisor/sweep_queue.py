@@ -17,9 +17,9 @@ from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.stored_state import State
 from agent.spec import untrusted_json
-from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.run_states import QUEUED
+from agent.spec.submission import Submission
 
 SETTLED_S: Final = 30.0
 """The other runs start after the first one has trained for this long, has completed an epoch, or has ended."""

@@ -248,38 +248,3 @@ def wait_until_allowed(aws: Aws, stack: str, report: Callable[[str], None]) -> N
 def _keys(kinds: Iterable[str]) -> str:
     """Return the configuration keys of limits on idle workers and on hours, joined by "and"."""
     return " and ".join({"idle": "idle_minutes", "hours": "max_hours"}[kind] for kind in kinds)
-
-
-def count_messages(aws: Aws, budget: Limit) -> int:
-    """Return the approximate number of messages about the spent budget in its queue. Raises AwsError."""
-    with aws_errors(f"reading the queue {budget.queue}"):
-        sqs = aws.client("sqs")
-        answer = sqs.get_queue_attributes(
-            QueueUrl=sqs.get_queue_url(QueueName=budget.queue)["QueueUrl"],
-            AttributeNames=["ApproximateNumberOfMessages"],
-        )
-    return int(answer["Attributes"]["ApproximateNumberOfMessages"])
-
-
-def purge_messages(aws: Aws, budget: Limit) -> None:
-    """Delete the messages about the spent budget. Raises AwsError."""
-    with aws_errors(f"emptying the queue {budget.queue}"):
-        sqs = aws.client("sqs")
-        sqs.purge_queue(QueueUrl=sqs.get_queue_url(QueueName=budget.queue)["QueueUrl"])
-
-
-@doing("waiting until the budget's alarm is inactive", plain=False)
-def wait_until_released(aws: Aws, stack: str, report: Callable[[str], None]) -> None:
-    """Wait until the budget's alarm is no longer active. `report` is called once, with a text, if it has to wait.
-
-    Raises DeepcdkError if the alarm is still active after TIMEOUT_S, or AwsError.
-    """
-    for waited_s in poll(TIMEOUT_S, every_s=POLL_S):
-        if not any(limit.kind == "budget" and limit.state == ALARM for limit in read(aws, stack)):
-            return
-        if not waited_s:
-            report("released; waiting until the budget's alarm is inactive, which takes some minutes")
-    raise DeepcdkError(
-        f"the budget's alarm is still active after {TIMEOUT_S:.0f} s, and terminates new workers",
-        remedy="wait until `fab status` no longer shows that the budget is spent, then add workers",
-    )

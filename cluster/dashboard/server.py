@@ -26,8 +26,8 @@ from typing import Any, Final
 
 from agent.spec.run_id import is_run_id
 from cluster.dashboard import pages
+from cluster.dashboard.page_data import Readers
 from cluster.dashboard.polled_values import Seen
-from cluster.dashboard.readers import Readers
 from cluster.errors import DeepcdkError
 from cluster.terminal.wrap import with_command
 

@@ -7,7 +7,7 @@ from typing import Final
 from cluster.planner.figure import CITED, ESTIMATED, MEASURED, Figure, exact, within
 from cluster.planner.hardware import Hardware
 from cluster.planner.workload import NETWORKS
-from payload.recipes.instance_types import A100_GB_S, A100_IMAGES_S, NVIDIA_RATES
+from payload.recipes.recipe_times import A100_GB_S, A100_IMAGES_S, NVIDIA_RATES
 
 NVIDIA_PYTORCH_2018: Final = (
     "https://github.com/NVIDIA/DeepLearningExamples/blob/147c370/PyTorch/Classification/RN50v1.5/README.md "
@@ -48,7 +48,7 @@ MEMORY_GB_S: Final = {
     "B200": 8000,
 }
 """Memory bandwidth of GPUs from NVIDIA's data sheets. ResNet-50 in mixed precision is limited by it
-(`payload.recipes.instance_types`).
+(`payload.recipes.recipe_times`).
 """
 
 CORE_GFLOPS: Final = 60

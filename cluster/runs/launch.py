@@ -13,9 +13,9 @@ from typing import Annotated, Any, Final
 from invoke.exceptions import Exit
 
 from agent.spec.nodes import Node
-from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.run_limits import RunLimits
+from agent.spec.submission import Submission
 from cluster.aws import worker_limits
 from cluster.cli import INTERRUPTED_STATUS
 from cluster.cli.task import Json
@@ -24,13 +24,13 @@ from cluster.nodes.grow import GroupTask, ensure_nodes
 from cluster.nodes.occupancy import Occupancy
 from cluster.nodes.worker_group import describe_alarms
 from cluster.polling import in_background
-from cluster.runs import run_limits
+from cluster.runs import limit_checks
 from cluster.runs.fault_cost import describe_of_recipe
 from cluster.runs.follow import watch
+from cluster.runs.limit_checks import check_prices
 from cluster.runs.minimum_speeds import with_floors
 from cluster.runs.progress_display import describe_end, document
 from cluster.runs.provenance import describe_origin, read_roots
-from cluster.runs.run_limits import check_prices
 from cluster.runs.supervisor_client import Begun, Supervisor
 from cluster.session import Session
 from cluster.ssh.master import Master
@@ -177,7 +177,7 @@ class Launch:
             prices=session.prices,
             config=session.config,
         )
-        for line in run_limits.describe(spec, origin):
+        for line in limit_checks.describe(spec, origin):
             self.progress(line)
         return Submission(spec=spec, origin=dataclasses.replace(origin, estimate=self._estimate))
 

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.spec.provenance import DIFF_LIMIT, Origin
 from agent.spec.run import RunSpec
+from agent.spec.submission import DIFF_LIMIT, Origin
 from cluster.aws.client import Aws
 from cluster.aws.inventory import Inventory, refresh
 from cluster.aws.prices import Prices

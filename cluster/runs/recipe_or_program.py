@@ -12,7 +12,7 @@ from agent.spec.run import UNPLACED
 from cluster.errors import UsageError
 from cluster.programs.user_program import Program
 from cluster.runs.run_options import RankOptions
-from payload.recipes.run_config import TrainConfig
+from payload.recipes.train_config import TrainConfig
 from payload.settings import SettingError, Settings
 from payload.settings.bench import BenchSettings
 

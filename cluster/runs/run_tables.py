@@ -16,7 +16,7 @@ from cluster.aws.prices import as_of
 from cluster.nodes.occupancy import describe_replacement, shortened
 from cluster.planner.expected_and_actual import outcomes, parts
 from cluster.runs import run_owner
-from cluster.runs.run_limits import describe_spent
+from cluster.runs.limit_checks import describe_spent
 from cluster.terminal.tables import Table
 from cluster.terminal.units import duration
 

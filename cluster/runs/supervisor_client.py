@@ -11,9 +11,9 @@ from typing import Any, Final, cast
 
 from agent.spec.laptop_requests import secrets_command
 from agent.spec.nodes import NODE_PYTHON
-from agent.spec.provenance import Origin, Submission
 from agent.spec.run import RunSpec, placed
 from agent.spec.run_states import QUEUED
+from agent.spec.submission import Origin, Submission
 from cluster import master_answers as answers
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, HeldNodesError, LiveRunError, RemoteError

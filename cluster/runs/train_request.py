@@ -21,8 +21,8 @@ from cluster.programs.python_environment import RUNTIME
 from cluster.programs.user_program import Program
 from cluster.runs.fault_cost import describe_of_program
 from cluster.runs.launch import Following, Launch
+from cluster.runs.limit_checks import stop_policy
 from cluster.runs.recipe_or_program import Training
-from cluster.runs.run_limits import stop_policy
 from cluster.runs.run_options import (
     AUTO,
     CORES,

@@ -14,7 +14,7 @@ from cluster.deploy import key_pair
 from cluster.errors import AwsError, ConnectionFailedError
 from cluster.ssh import session_manager, user_keys, user_settings
 from cluster.ssh.host_keys import HostKey, KeptHostKeys
-from cluster.ssh.master import CONNECT_TIMEOUT_S, Master
+from cluster.ssh.master import Master
 from cluster.ssh.session_manager import Tunnel
 from cluster.ssh.user_keys import UserKey
 from cluster.ssh.user_settings import UserSettings
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from cluster.aws.client import Aws
 
+CONNECT_TIMEOUT_S: Final = 10
 AGENT_TIMEOUT_S: Final = 60
 _BOOTING: Final = "the master may still be booting: repeat in a minute"
 

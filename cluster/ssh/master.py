@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import fabric
     import paramiko
 
-CONNECT_TIMEOUT_S: Final = 10
 SESSION_TIMEOUT_S: Final = 60
 """Timeout for opening a session after the login. systemd starts the user's services first, which took more than 10 s on
 an emulated machine.

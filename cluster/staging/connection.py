@@ -17,7 +17,7 @@ from cluster.staging.node_reports import Reports
 
 
 class StagingConnection:
-    """Send requests to `agent.staging.server serve` on the master. Use it in a `with`."""
+    """Send requests to `agent.staging.node_commands serve` on the master. Use it in a `with`."""
 
     def __init__(self, master: Master, command: Sequence[str], directory: str) -> None:
         """Start `command` in `directory`, a pushed tree."""

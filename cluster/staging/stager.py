@@ -132,7 +132,7 @@ class Stager:
         """
         self._progress.begin("checking the shared file system", len(manifest.entries), manifest.size)
         tree = self._shared_agent if self._workers else "."  # the master uses the agent that runs the fan-out
-        words = [tree, "agent.staging.server", "check", self._root, self._name, "--round", str(attempt)]
+        words = [tree, "agent.staging.node_commands", "check", self._root, self._name, "--round", str(attempt)]
         return self._lacking(
             manifest, self._on_nodes(words, are_module=True, among=among or readers(manifest)), attempt
         )
@@ -233,7 +233,7 @@ class Stager:
             raise AnswerError("the question which files to stage", text, str(error), where=self._master.where) from None
 
     def _command(self, *words: str) -> list[str]:
-        return [NODE_PYTHON, "-X", "utf8", "-m", "agent.staging.server", *words]
+        return [NODE_PYTHON, "-X", "utf8", "-m", "agent.staging.node_commands", *words]
 
     def _raise_failure(self, status: int, text: str, stderr: str) -> None:
         """Raise the error for a failed command on the master: StagingError with its report, else RemoteError."""

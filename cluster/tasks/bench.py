@@ -13,8 +13,8 @@ from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes.worker_group import check_maximum
 from cluster.runs.archived_runs import fetch_run
 from cluster.runs.launch import Following, Launch, watch_to_end
+from cluster.runs.limit_checks import stop_policy
 from cluster.runs.recipe_or_program import Benchmark
-from cluster.runs.run_limits import stop_policy
 from cluster.runs.run_options import PreflightOptions, RunOptions
 from cluster.runs.run_spec import Stamp, specify
 from cluster.session import Session

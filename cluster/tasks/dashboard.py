@@ -36,7 +36,7 @@ def dashboard(set_: Set = (), port: Port = 0, browser: Browser = True, key: Key 
 
     Example: fab dashboard --port 8300
     """
-    from cluster.dashboard.readers import Readers
+    from cluster.dashboard.page_data import Readers
     from cluster.dashboard.server import Dashboard, Server
     from cluster.plots.style import check_installed
     from cluster.report import chosen_runs, output_formats

@@ -13,6 +13,7 @@ from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes import replace as replacing
 from cluster.nodes import scale as scaling
 from cluster.nodes.grow import GroupTask
+from cluster.nodes.release import count_messages, purge_messages, wait_until_released
 from cluster.nodes.worker_group import check_maximum
 from cluster.session import Session
 from cluster.terminal.confirmation import confirm
@@ -90,11 +91,11 @@ def release(set_: Set = (), json: Json = False, yes: Yes = False) -> None:
             f"stack {stack} has no budget that terminates workers, so there is nothing to release",
             remedy="`fab status` shows the limits of the stack",
         )
-    held = bool(worker_limits.count_messages(session.aws, budget))
+    held = bool(count_messages(session.aws, budget))
     if held:
         confirm("allow workers again, although the budget is spent.", yes=yes)
-        worker_limits.purge_messages(session.aws, budget)
-        worker_limits.wait_until_released(session.aws, stack, progress)
+        purge_messages(session.aws, budget)
+        wait_until_released(session.aws, stack, progress)
         progress("released; `fab scale` and `fab train` can add workers again")
     else:
         progress("the budget does not block workers")

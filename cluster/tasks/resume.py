@@ -20,7 +20,7 @@ from cluster.errors import DeepcdkError, LiveRunError, UsageError
 from cluster.nodes.worker_group import check_maximum
 from cluster.runs.environment_variables import check_secrets, read_secrets
 from cluster.runs.launch import Following, Launch
-from cluster.runs.run_limits import check_left, stop_policy
+from cluster.runs.limit_checks import check_left, stop_policy
 from cluster.runs.run_options import STALL_MINUTES, LimitOptions, PreflightOptions
 from cluster.session import Session
 

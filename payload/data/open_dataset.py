@@ -42,7 +42,7 @@ def _open(settings: Settings, directory: Path) -> tuple[Split, Split | None]:
 
             return load_japanese_vowels()
         case "mnist" | "fashion-mnist":
-            from payload.data.datasets.idx import load_fashion_mnist
+            from payload.data.datasets.fashion_mnist import load_fashion_mnist
 
             return load_fashion_mnist(directory, settings.dataset)
         case "cifar10":

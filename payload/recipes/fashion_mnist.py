@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from payload.recipes.instance_types import one_gpu
 from payload.recipes.recipe import UNKNOWN, Recipe
+from payload.recipes.recipe_times import one_gpu
 from payload.settings import Settings
 
 FASHION_MNIST: Final = Recipe(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from payload.recipes.instance_types import resnet50_epochs
 from payload.recipes.recipe import UNKNOWN, Recipe, Variant
+from payload.recipes.recipe_times import resnet50_epochs
 from payload.settings import Settings
 
 LARC_FROM: Final = 128

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from payload.recipes.instance_types import resnet50_times
 from payload.recipes.recipe import Recipe, Variant
+from payload.recipes.recipe_times import resnet50_times
 from payload.settings import Settings
 from payload.settings.image_phases import ImagePhase, phases_text
 from payload.settings.learning_rate import pieces_text

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from payload.recipes.instance_types import CurrentType
+from payload.recipes.recipe_times import CurrentType
 from payload.settings import Settings
 
 UNKNOWN: Final = "not measured"
@@ -28,7 +28,7 @@ class Variant:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The settings for one kind of run. A flag can override each setting (`payload.recipes.run_config`)."""
+    """The settings for one kind of run. A flag can override each setting (`payload.recipes.train_config`)."""
 
     name: str
     summary: str

@@ -16,7 +16,7 @@ from payload.training.checkpoints.saver import CheckpointSaver
 from payload.training.distributed import Ranks
 from payload.training.evaluation import Evaluator
 from payload.training.plan import TrainingPlan
-from payload.training.position import Progress, StepSums
+from payload.training.progress import Progress, StepSums
 from payload.training.reporting.reporter import Reporter
 from payload.training.train_state import TrainState
 

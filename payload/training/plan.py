@@ -7,7 +7,7 @@ import dataclasses
 from payload.data.class_names import class_names
 from payload.data.dataset import Dataset, View
 from payload.data.records.record_split import MARGIN, RecordSplit
-from payload.recipes.run_config import TrainConfig
+from payload.recipes.train_config import TrainConfig
 from payload.settings import Settings
 from payload.training.distributed import Ranks
 from payload.training.export.settings_file import ModelSpec

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from payload.data.dataset import Dataset
-from payload.recipes.run_config import TrainConfig
+from payload.recipes.train_config import TrainConfig
 from payload.settings import Settings
 from payload.training import distributed
 from payload.training.checkpoints.checkpoint_files import CheckpointStore, store_for
-from payload.training.checkpoints.policy import SavePolicy
 from payload.training.checkpoints.resume import StartPoint, checkpoint_settings, restore_or_begin, with_batch_of_resumed
+from payload.training.checkpoints.save_policy import SavePolicy
 from payload.training.checkpoints.saver import CheckpointSaver
 from payload.training.distributed import Ranks
 from payload.training.epoch import DivergedError, TrainingContext, TrainingEnd, require_equal_weights, train_epoch
@@ -25,7 +25,7 @@ from payload.training.evaluation_step import make_evaluation_step
 from payload.training.export.export_network import Exported, export_at_end
 from payload.training.export.settings_file import write_model_spec
 from payload.training.plan import TrainingPlan
-from payload.training.position import Progress
+from payload.training.progress import Progress
 from payload.training.rank_setup import RankSetup, set_up_tensorflow
 from payload.training.reporting.collect_result import result_of
 from payload.training.reporting.confusion_matrix import Confusion, Mistake, write_confusion, write_mistakes

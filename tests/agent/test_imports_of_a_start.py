@@ -20,7 +20,7 @@ LOADED = "import sys, {module}; print(*sorted(sys.modules))"
         # Runs on each node before the pre-flight check.
         (
             "agent.supervisor.prepare_node",
-            {"agent.runs", "agent.launch.program_placement", "agent.preflight.checks"},
+            {"agent.runs", "agent.launch.program_placement", "agent.preflight.node_checks"},
         ),
         # Becomes each rank.
         (

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.recovery import RECIPE, Figures, Recovery, fault_times, positions, recovered
-from payload.recipes.run_config import TrainConfig
+from payload.recipes.train_config import TrainConfig
 
 
 def step(at: float, epoch: int, number: int) -> dict[str, Any]:

@@ -18,18 +18,18 @@ from hypothesis import strategies as st
 
 from agent.errors import SpecError
 from agent.launch.output_lines import BAR_S, Lines
-from agent.preflight import checks, nccl_log
+from agent.preflight import nccl_log, node_checks
 from agent.preflight.node_facts import MARK, NodeFacts
 from agent.runs import run_messages, run_record
 from agent.runs import stored_state as states
 from agent.runs.node_claims import Runs
 from agent.spec.laptop_requests import RemoteCommand
 from agent.spec.nodes import parse_nodes
-from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
+from agent.spec.submission import Submission
 from agent.staging.manifest import Entry, Manifest, ManifestError
 from agent.supervisor import bucket_copy, cli, failure, prepare_node
-from tests.agent.preflight import test_checks as preflight
+from tests.agent.preflight import test_node_checks as preflight
 from tests.agent.preflight.test_nccl_log import OURS_2_32
 from tests.factories import make_nodes, make_spec, make_state, nodes_text
 from tests.fuzz.hostile import EXAMPLES, encoded, json_of, repeated, spoilt, texts_like
@@ -183,7 +183,7 @@ def test_the_log_of_a_run(log: str, status: int) -> None:
 @given(output=texts_like(PROOF) | repeated(PROOF), status=st.integers(0, 1))
 def test_the_output_of_the_pre_flight(output: str, status: int) -> None:
     began = time.monotonic()
-    report = checks.judge_allreduce(PREFLIGHT_SPEC, PREFLIGHT_REPORT, status, output)
+    report = node_checks.judge_allreduce(PREFLIGHT_SPEC, PREFLIGHT_REPORT, status, output)
     assert len(json.dumps(report.to_document())) < 20_000
     assert all(isinstance(process.route + process.pair, str) for process in nccl_log.parse(output).values())
     assert time.monotonic() - began < 20

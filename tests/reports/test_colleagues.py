@@ -23,7 +23,7 @@ from agent.runs import run_record, run_summary
 from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.stored_state import State
-from agent.spec.provenance import Origin
+from agent.spec.submission import Origin
 from agent.supervisor.cli import occupancy
 from cluster import master_answers as answers
 from cluster.deploy import change_set, kept_images

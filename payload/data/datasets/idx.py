@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from payload.data.dataset import DataError
-from payload.data.datasets.arrays import ArraySplit
 
 _TYPES: Final = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
@@ -111,22 +110,3 @@ def _read(path: Path, *, dimensions: int) -> npt.NDArray[Any]:
             "copy the file of this data set again",
         )
     return values
-
-
-CLASSES: Final = 10
-
-
-def load_fashion_mnist(directory: Path, name: str = "Fashion-MNIST") -> tuple[ArraySplit, ArraySplit]:
-    """Read training and test images from the directory with the four IDX files.
-
-    `name`: name of the data set in error messages. Raises IdxError if a file is missing, damaged or has an unexpected
-    shape.
-    """
-    if not directory.is_dir():
-        raise IdxError(directory, "no such directory; set --data-dir to the directory of the IDX files")
-    train_images, train_labels = read_idx_pair(directory, "train", classes=CLASSES)
-    test_images, test_labels = read_idx_pair(directory, "t10k", classes=CLASSES)
-    return (
-        ArraySplit(name=f"training images of {name}", images=train_images, labels=train_labels, classes=CLASSES),
-        ArraySplit(name=f"test images of {name}", images=test_images, labels=test_labels, classes=CLASSES),
-    )

@@ -25,9 +25,15 @@ from agent.staging.s3_objects import Prefix
 from agent.staging.s3_streams import BucketClient
 from payload.settings import Settings
 from payload.settings.training import parse_checkpoint_dir
-from payload.training.checkpoints.backends import ARRAYS, MANIFEST, CheckpointStorage, DirectoryStorage, S3Storage
-from payload.training.checkpoints.policy import Retention, Standing
-from payload.training.position import Progress
+from payload.training.checkpoints.checkpoint_storage import (
+    ARRAYS,
+    MANIFEST,
+    CheckpointStorage,
+    DirectoryStorage,
+    S3Storage,
+)
+from payload.training.checkpoints.save_policy import Retention, Standing
+from payload.training.progress import Progress
 from payload.training.safetensors_io import Arrays, HashingFile, TensorFileError, read_tensors, size_of, write_tensors
 
 

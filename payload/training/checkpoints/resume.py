@@ -11,7 +11,7 @@ from agent.errors import ReportedError
 from payload.settings import SettingError, Settings, flag_of
 from payload.settings.training import MachineSettings, OutputSettings
 from payload.training.checkpoints.checkpoint_files import Checkpoint, CheckpointStore, DamagedCheckpointError
-from payload.training.position import Progress
+from payload.training.progress import Progress
 from payload.training.safetensors_io import Arrays
 from payload.training.schedule import global_batch
 

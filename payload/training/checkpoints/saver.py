@@ -16,8 +16,8 @@ from agent.files.atomic_write import StorageError
 from agent.staging.s3_streams import BucketError
 from payload.settings.training import OutputSettings
 from payload.training.checkpoints.checkpoint_files import CheckpointStore, KeptSettings, name_of
-from payload.training.checkpoints.policy import SavePolicy, StepCosts
-from payload.training.position import Progress
+from payload.training.checkpoints.save_policy import SavePolicy, StepCosts
+from payload.training.progress import Progress
 from payload.training.reporting.metrics_file import Metrics
 from payload.training.reporting.step_timer import RunTotals
 from payload.training.safetensors_io import CHUNK, Arrays

@@ -14,7 +14,7 @@ from payload.training import distributed
 from payload.training.checkpoints.resume import StartPoint
 from payload.training.export.export_network import Exported
 from payload.training.plan import TrainingPlan
-from payload.training.position import Progress
+from payload.training.progress import Progress
 from payload.training.reporting.result_file import Result, Scores
 from payload.training.reporting.step_timer import RunTotals
 from payload.training.train_state import TrainState

@@ -8,7 +8,7 @@ from payload.settings.training import StepSpan
 from payload.training.checkpoints.resume import StartPoint
 from payload.training.checkpoints.saver import CheckpointReporter
 from payload.training.plan import TrainingPlan
-from payload.training.position import Progress, StepSums
+from payload.training.progress import Progress, StepSums
 from payload.training.reporting.metrics_file import Metrics
 from payload.training.reporting.profiling import Profiler
 from payload.training.reporting.result_file import Result, Scores

@@ -79,9 +79,9 @@ import sys
 from pathlib import Path
 import numpy as np
 from payload.training.checkpoints.checkpoint_files import CheckpointStore
-from payload.training.checkpoints.backends import DirectoryStorage
-from payload.training.position import Progress
-from payload.training.checkpoints.policy import Retention
+from payload.training.checkpoints.checkpoint_storage import DirectoryStorage
+from payload.training.progress import Progress
+from payload.training.checkpoints.save_policy import Retention
 from agent.files.atomic_write import StorageError
 store = CheckpointStore(DirectoryStorage(Path(sys.argv[1]) / "checkpoints"), Retention(newest=9))
 for step in range(1, 9):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.preflight import checks
+from agent.preflight import node_checks
 from agent.preflight.gpu_checks import FOR_HANG, FOR_PAIR, UNTESTED
 from agent.preflight.node_facts import NodeFacts
 from agent.preflight.report import COLUMNS, Finding, Report
@@ -49,7 +49,7 @@ def output(*, log: str = "", **changes: object) -> str:
 
 
 def judged(text: str, spec: RunSpec = SPEC, facts: NodeFacts = FACTS) -> Report:
-    return checks.judge_allreduce(spec, CLEAN, 0, text, dict.fromkeys(NAMES, facts))
+    return node_checks.judge_allreduce(spec, CLEAN, 0, text, dict.fromkeys(NAMES, facts))
 
 
 def test_fast_nccl_over_efa_passes_and_its_figures_are_shown() -> None:
@@ -162,7 +162,7 @@ def test_many_pairs_and_foreign_hosts_do_not_fill_the_report() -> None:
 def test_hanging_first_sum_is_reported_with_versions_and_network(status: int, log: str, what: str, remedy: str) -> None:
     """aws-ofi-nccl #1055; 134 is the exit status of PyTorch's own timeout."""
     here = "".join(f'deepcdk-here {{"host": "{name}"}}\n' for name in NAMES)
-    report = checks.judge_allreduce(SPEC, CLEAN, status, here + log, dict.fromkeys(NAMES, FACTS))
+    report = node_checks.judge_allreduce(SPEC, CLEAN, status, here + log, dict.fromkeys(NAMES, FACTS))
     assert [finding.what for finding in report.findings] == ["the allreduce did not finish"] * 2 + [what]
     assert report.summary.endswith(f"; do: {remedy}")
     assert not report.allowing_degraded().allowed
@@ -171,13 +171,13 @@ def test_hanging_first_sum_is_reported_with_versions_and_network(status: int, lo
 def test_hanging_sum_on_one_host_is_not_blamed_on_network() -> None:
     spec, clean = dataclasses.replace(SPEC, hosts=SPEC.hosts[:1]), dataclasses.replace(CLEAN, cells=CLEAN.cells[:1])
     text = f'deepcdk-here {{"host": "{NAMES[0]}"}}\n' + nccl(NAMES[0], plugin="1.17.1")
-    found = checks.judge_allreduce(spec, clean, 124, text, {NAMES[0]: FACTS}).findings[-1]
+    found = node_checks.judge_allreduce(spec, clean, 124, text, {NAMES[0]: FACTS}).findings[-1]
     assert (found.what, found.remedy) == ("no result within 240 s by NCCL 2.31.2 with aws-ofi-nccl 1.17.1", FOR_HANG)
 
 
 def test_unstarted_ranks_are_blamed_instead_of_versions() -> None:
     here = f'deepcdk-here {{"host": "{NAMES[0]}"}}\n'
-    report = checks.judge_allreduce(
+    report = node_checks.judge_allreduce(
         SPEC, CLEAN, 124, here + nccl(NAMES[0], plugin="1.17.1"), dict.fromkeys(NAMES, FACTS)
     )
     assert [finding.what for finding in report.findings] == ["the ranks of the allreduce did not start"]
@@ -200,7 +200,7 @@ def test_one_rank_alone_needs_no_nccl_and_one_node_no_efa() -> None:
     text = f'deepcdk-here {{"host": "{NAMES[0]}"}}\ndeepcdk-allreduce {json.dumps(alone)}\n'
     spec = make_spec(hosts=(make_node(1, kind=GPU_KIND),), floors=FLOORS, efa=True)
     clean = dataclasses.replace(CLEAN, cells=CLEAN.cells[:1])
-    report = checks.judge_allreduce(spec, clean, 0, text + nccl(NAMES[0], ranks=1, efa=False), {NAMES[0]: FACTS})
+    report = node_checks.judge_allreduce(spec, clean, 0, text + nccl(NAMES[0], ranks=1, efa=False), {NAMES[0]: FACTS})
     # NCCL prints a network although it needs none.
     assert (report.findings, report.cells[0][-1]) == ((), "ok, 650 TFLOP/s a GPU, 10 ms")
 
@@ -231,7 +231,9 @@ def test_allow_degraded_does_not_accept_a_hanging_allreduce() -> None:
     spec = dataclasses.replace(SPEC, allow_degraded=True)
     blind = f'deepcdk-blind-pytorch {{"host": "{NAMES[0]}", "seen": 0, "ranks": 1}}\n'
     here = "".join(f'deepcdk-here {{"host": "{name}"}}\n' for name in NAMES)
-    report = checks.judge_allreduce(spec, CLEAN, 124, here + blind, dict.fromkeys(NAMES, FACTS)).allowing_degraded()
+    report = node_checks.judge_allreduce(
+        spec, CLEAN, 124, here + blind, dict.fromkeys(NAMES, FACTS)
+    ).allowing_degraded()
     assert [finding.what for finding in report.allowed] == ["PyTorch sees 0 of 1 GPUs"]
     assert {(each.node, each.what, each.remedy) for each in report.findings} == {
         (name, "the allreduce did not finish", "read preflight.log (`fab fetch`)") for name in NAMES

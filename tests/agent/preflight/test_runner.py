@@ -10,7 +10,7 @@ import pytest
 
 from agent.launch.launcher_command import Interpreters
 from agent.launch.run_hosts import Hosts
-from agent.preflight import checks
+from agent.preflight import node_checks
 from agent.preflight.allreduce import HERE
 from agent.preflight.report import Finding, Report
 from agent.preflight.runner import Preflight
@@ -30,7 +30,7 @@ def spec() -> RunSpec:
 @pytest.fixture
 def preflight(spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Preflight:
     """Return a pre-flight check with an allreduce limit of 1 s, or 10 times the start-up of its ranks if longer."""
-    monkeypatch.setattr(checks, "PROOF_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(node_checks, "PROOF_TIMEOUT_S", 1.0)
     (tmp_path / "one").mkdir()
     hosts = Hosts(
         spec,
@@ -72,7 +72,7 @@ def test_ranks_that_start_immediately_or_never_get_no_more_time(
 
 def test_all_ranks_have_started_after_each_reported_it(spec: RunSpec) -> None:
     line = '[0]<stdout>:deepcdk-here {"host": "deeplearning-worker1"}\n'
-    assert [checks.is_everyone_here(spec, line * count) for count in (0, 1, 2)] == [False, False, True]
+    assert [node_checks.is_everyone_here(spec, line * count) for count in (0, 1, 2)] == [False, False, True]
 
 
 @pytest.mark.parametrize("warned", [True, False])
@@ -82,7 +82,7 @@ def test_nodes_with_warning_repeat_allreduce_before_next_run(
     clean = Report(cells=(("worker1", *["ok"] * 9),), findings=())
     warning = Finding(node="", check="allreduce", what="NCCL 2.32.3 with aws-ofi-nccl 1.18.0", remedy="another image")
     proofs: list[str] = []
-    monkeypatch.setattr(checks, "judge", lambda *_: (clean, {}))
+    monkeypatch.setattr(node_checks, "judge", lambda *_: (clean, {}))
 
     def prove(_: Preflight, pythons: Interpreters) -> tuple[int, str]:
         proofs.append(pythons.ranks)
@@ -90,7 +90,7 @@ def test_nodes_with_warning_repeat_allreduce_before_next_run(
 
     monkeypatch.setattr(Preflight, "_prove", prove)
     monkeypatch.setattr(
-        checks, "judge_allreduce", lambda *_: dataclasses.replace(clean, warnings=(warning,) if warned else ())
+        node_checks, "judge_allreduce", lambda *_: dataclasses.replace(clean, warnings=(warning,) if warned else ())
     )
     preflight.directory.spec.write_text(spec.to_json())
     for _ in range(2):

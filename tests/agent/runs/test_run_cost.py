@@ -13,7 +13,7 @@ from agent.runs import run_cost
 from agent.runs.run_cost import NODE_MARGIN_S, SPENT_FILE, Spent, cost
 from agent.runs.run_directory import RunDirectory
 from agent.spec.nodes import Node
-from agent.spec.provenance import Origin, Submission
+from agent.spec.submission import Origin, Submission
 from tests.agent.runs.test_run_record import ORIGIN, SPEC
 from tests.factories import make_nodes
 

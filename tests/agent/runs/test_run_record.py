@@ -14,7 +14,7 @@ from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.run_record import record, write_course, write_origin, write_record
 from agent.runs.stored_state import State
-from agent.spec.provenance import Origin, Submission
+from agent.spec.submission import Origin, Submission
 from tests.factories import make_nodes, make_spec, make_state
 from tests.nfs import nfs_client
 

@@ -19,7 +19,7 @@ from agent.staging.manifest import Entry, Manifest
 from agent.staging.small_files import Packer, pack_path
 from agent.staging.staged_dataset import StagedDataset
 from agent.staging.upload_stream import framed, receive
-from tests.agent.staging.test_server import held
+from tests.agent.staging.test_node_commands import held
 
 PROJECT = Path(__file__).resolve().parents[3]
 CONTENTS = {"a": b"one", "sub/b c": b"two" * 1000, "line\nü": b"", "large": b"l" * 100_000}

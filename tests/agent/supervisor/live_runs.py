@@ -17,9 +17,9 @@ from agent.runs import liveness, run_record
 from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.stored_state import State
-from agent.spec.provenance import Origin
 from agent.spec.run import RunSpec
 from agent.spec.run_states import FINAL_STATES
+from agent.spec.submission import Origin
 from agent.supervisor.supervisor import Supervisor
 from tests.factories import make_spec
 from tests.waiting import eventually

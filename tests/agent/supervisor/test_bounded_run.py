@@ -16,8 +16,8 @@ from agent.runs import stored_state as states
 from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.stored_state import State
-from agent.spec.provenance import Origin
 from agent.spec.run_limits import RunLimits
+from agent.spec.submission import Origin
 from agent.supervisor import rank_permissions
 from agent.supervisor.supervisor import Supervisor
 from tests.agent.supervisor import live_runs

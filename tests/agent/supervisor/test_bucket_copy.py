@@ -13,7 +13,7 @@ from agent.remote.ssh import Completed
 from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.run_record import write_origin
-from agent.spec.provenance import Origin
+from agent.spec.submission import Origin
 from agent.supervisor import bucket_copy
 from agent.supervisor.bucket_copy import Copier, command, destination, refresh_command
 from tests.nfs import nfs_client

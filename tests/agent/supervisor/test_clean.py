@@ -19,8 +19,8 @@ from agent.files.safe_read import count_files
 from agent.runs import database
 from agent.runs.node_claims import Runs
 from agent.runs.run_directory import COURSE_FILE, RunDirectory
-from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
+from agent.spec.submission import Submission
 from agent.staging.manifest import Manifest
 from agent.staging.staged_dataset import StagedDataset
 from agent.supervisor import clean, submit

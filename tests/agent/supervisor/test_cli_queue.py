@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agent.runs import liveness, run_queue, trusted_spec
 from agent.runs.node_claims import Runs
-from agent.spec.provenance import Submission
+from agent.spec.submission import Submission
 from agent.supervisor.submit import enqueue
 from tests.agent.supervisor.live_runs import (
     Call,

@@ -9,9 +9,9 @@ import pytest
 
 from agent.runs import run_cost, run_record
 from agent.runs.run_directory import ORIGIN_FILE, RunDirectory
-from agent.spec.provenance import Origin
 from agent.spec.run import RunSpec
 from agent.spec.run_limits import RunLimits
+from agent.spec.submission import Origin
 from agent.supervisor.cost_meter import UNPRICED, Meter
 from tests.factories import MASTER_ID, make_node, make_nodes, make_spec
 

@@ -14,7 +14,7 @@ from agent.runs import run_record
 from agent.runs import stored_state as states
 from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
-from agent.spec.provenance import Origin
+from agent.spec.submission import Origin
 from agent.supervisor import idle_alarm_metric
 from agent.supervisor.idle_alarm_metric import LiveMetric, command
 from tests.agent.supervisor.live_runs import script_spec, supervise

@@ -11,7 +11,7 @@ from agent.runs import liveness
 from agent.runs import stored_state as states
 from agent.runs.node_claims import Claim, LiveRunError, Runs
 from agent.spec.nodes import Node
-from agent.spec.provenance import Submission
+from agent.spec.submission import Submission
 from agent.supervisor import scheduler
 from agent.supervisor.free_nodes import on_free_nodes
 from agent.supervisor.scheduler import run

@@ -16,7 +16,7 @@ from agent.runs import run_queue, run_summary, trusted_spec
 from agent.runs.node_claims import LiveRunError, Runs
 from agent.runs.run_directory import RunDirectory
 from agent.spec.nodes import Node
-from agent.spec.provenance import Submission
+from agent.spec.submission import Submission
 from agent.supervisor import lost_supervisor, scheduler, submit
 from agent.supervisor.cli import NoSuchRunError, occupancy, resolve
 from tests.factories import (

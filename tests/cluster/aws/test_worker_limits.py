@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from cluster.aws import worker_limits
 from cluster.aws.client import Aws
-from cluster.aws.worker_limits import Limit, count_messages, purge_messages, wait_until_allowed, wait_until_released
+from cluster.aws.worker_limits import Limit, wait_until_allowed
 from cluster.errors import AwsError, DeepcdkError
+from cluster.nodes.release import count_messages, purge_messages, wait_until_released
 
 NOW = datetime.datetime(2026, 11, 21, 17, 0, tzinfo=datetime.UTC)
 

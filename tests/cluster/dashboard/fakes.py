@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
 
 from agent.hardware.load import Load
-from cluster.dashboard.readers import ClusterView, Readers
+from cluster.dashboard.page_data import ClusterView, Readers
 from cluster.dashboard.server import Dashboard, Server
 from cluster.errors import ConnectionFailedError, DeepcdkError
 from cluster.nodes import node_load as loads

@@ -6,7 +6,7 @@ import pytest
 
 from cluster.planner.compute_rates import images_s
 from cluster.planner.hardware import Hardware, hardware_of
-from payload.recipes.instance_types import NODES
+from payload.recipes.recipe_times import NODES
 
 
 def gpu(name: str) -> Hardware:

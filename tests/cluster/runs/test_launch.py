@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agent.spec.provenance import Origin, Submission
 from agent.spec.run import RunSpec
 from agent.spec.run_limits import Replacements
+from agent.spec.submission import Origin, Submission
 from cluster.aws import worker_limits
 from cluster.cli import PROJECT
 from cluster.runs import launch

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.spec.provenance import Origin
+from agent.spec.submission import Origin
 from cluster.aws.price_list import Price
 from cluster.cli import VERSION
 from cluster.runs import provenance

@@ -14,7 +14,7 @@ from cluster.errors import UsageError
 from cluster.planner.run_estimate import estimate_run
 from cluster.runs.recipe_or_program import Benchmark, ProgramFlags, RecipeFlags, Training, read_work
 from cluster.runs.run_options import RankOptions
-from payload.recipes.run_config import TrainConfig
+from payload.recipes.train_config import TrainConfig
 from payload.settings.bench import BenchConfig, BenchSettings
 from stacks.config import ClusterConfig
 from tests.cluster.runs.test_run_spec import make_launch

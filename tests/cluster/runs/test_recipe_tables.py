@@ -10,7 +10,7 @@ import pytest
 from cluster.errors import UsageError
 from cluster.runs.recipe_tables import document, recipe_named, settings_of, summary_table, tables, text, variant_named
 from payload.recipes import RECIPES, Recipe
-from payload.recipes.run_config import TrainConfig
+from payload.recipes.train_config import TrainConfig
 from payload.settings import Settings
 
 DIGITS, FAST = recipe_named("digits"), recipe_named("imagenet-fast")

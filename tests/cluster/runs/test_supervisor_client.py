@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.spec.provenance import Origin, Submission
+from agent.spec.submission import Origin, Submission
 from cluster.errors import ConnectionFailedError, DeepcdkError, HeldNodesError, LiveRunError, RemoteError
 from cluster.master_answers import AnswerError
 from cluster.runs.supervisor_client import Supervisor

@@ -34,8 +34,9 @@ import sys
 from agent.staging import copy_to_local
 copy_to_local.own_index = lambda _: INDEX
 module = sys.argv.pop(1)
-from agent.staging import server
-sys.exit(server.main(sys.argv[1:]) if module == "agent.staging.server" else copy_to_local.main(sys.argv[1:]))
+from agent.staging import node_commands
+main = node_commands.main if module == "agent.staging.node_commands" else copy_to_local.main
+sys.exit(main(sys.argv[1:]))
 """
 
 
@@ -49,7 +50,7 @@ class LocalMaster:
         self.asked: list[RemoteCommand] = []
 
     def run(self, argv: Sequence[str], *, directory: str = "", stdin: bytes = b"") -> Completed:
-        words = [sys.executable, *argv[1:]] if "agent.staging.server" in argv else argv
+        words = [sys.executable, *argv[1:]] if "agent.staging.node_commands" in argv else argv
         done = subprocess.run(words, cwd=PROJECT, input=stdin, capture_output=True, check=False)
         return Completed(status=done.returncode, stdout=done.stdout, stderr=done.stderr.decode())
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.recipes.run_config import TrainConfig
+from payload.recipes.train_config import TrainConfig
 from payload.training.schedule import Schedule, schedule_for
 
 TRAIN_IMAGES = 1_281_167

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from payload.recipes.run_config import TrainConfig
+from payload.recipes.train_config import TrainConfig
 from payload.training.schedule import Schedule, schedule_for
 
 TRAIN_IMAGES = 1_281_167

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from payload.recipes import RECIPES, Recipe
-from payload.recipes.run_config import TrainConfig
+from payload.recipes.train_config import TrainConfig
 
 
 def test_names_are_unique() -> None:

@@ -15,7 +15,7 @@ from payload import train
 from payload.data.dataset import Batch
 from payload.training import epoch
 from payload.training.epoch import TrainingContext
-from payload.training.position import StepSums
+from payload.training.progress import StepSums
 
 
 def meet(directory: Path) -> None:

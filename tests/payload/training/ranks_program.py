@@ -28,21 +28,21 @@ from agent.errors import ReportedError
 from payload.data.dataset import Batch, DataError, Dataset
 from payload.data.pipeline.batches import test_batches, training_batches
 from payload.models import lenet
-from payload.recipes.run_config import TrainConfig
+from payload.recipes.train_config import TrainConfig
 from payload.settings import Settings
 from payload.train import StopRequest
 from payload.training import distributed, evaluation, trainer
 from payload.training import epoch as epochs
 from payload.training.checkpoints import checkpoint_files as stores
-from payload.training.checkpoints.backends import ARRAYS, DirectoryStorage, Fill
 from payload.training.checkpoints.checkpoint_files import read_header, store_for
+from payload.training.checkpoints.checkpoint_storage import ARRAYS, DirectoryStorage, Fill
 from payload.training.checkpoints.saver import CheckpointSaver
 from payload.training.distributed import Ranks
 from payload.training.epoch import TrainingContext
-from payload.training.position import StepSums
+from payload.training.progress import StepSums
 from payload.training.schedule import Schedule, schedule_for
 from payload.training.train_state import TrainState, new_state
-from tests.payload.training.checkpoints.test_backends import Memory
+from tests.payload.training.checkpoints.test_checkpoint_storage import Memory
 from tests.payload.training.small_network import small_network
 from tests.payload.training.small_run import DATA, configuration, train
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from payload.data.dataset import Dataset
 from payload.data.open_dataset import open_dataset
-from payload.recipes.run_config import TrainConfig
+from payload.recipes.train_config import TrainConfig
 from payload.settings import Settings
 from payload.training import trainer
 from payload.training.epoch import TrainingEnd

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.data.datasets.idx import IdxError, find_idx, load_fashion_mnist, read_idx, read_idx_pair
+from payload.data.datasets.fashion_mnist import load_fashion_mnist
+from payload.data.datasets.idx import IdxError, find_idx, read_idx, read_idx_pair
 
 CODES = {">u1": 0x08, ">i1": 0x09, ">i2": 0x0B, ">i4": 0x0C, ">f4": 0x0D, ">f8": 0x0E}
 

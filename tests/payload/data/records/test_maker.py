@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from payload.data.dataset import View
-from payload.data.records import make_records
-from payload.data.records.make_records import MANIFEST
-from payload.data.records.maker import main
+from payload.data.records import maker
+from payload.data.records.maker import MANIFEST, main
 from payload.data.records.record_split import open_record_splits
 from payload.data.records.shards import MAKING
 from tests.payload.data.drawings import SHAPES, write_images
@@ -71,11 +70,11 @@ def test_killed_maker_continues_without_repeating_finished_files(
     picture = victim.read_bytes()
     victim.unlink()
     os.mkfifo(victim)
-    maker = subprocess.Popen([sys.executable, "-m", "payload.data.records.maker", *words(raw, made)], cwd=ROOT)
-    eventually(lambda: len(list((made / MAKING).glob("train-*.json"))) == 4 or maker.poll() is not None)
-    assert maker.poll() is None
-    maker.kill()
-    maker.wait()
+    making = subprocess.Popen([sys.executable, "-m", "payload.data.records.maker", *words(raw, made)], cwd=ROOT)
+    eventually(lambda: len(list((made / MAKING).glob("train-*.json"))) == 4 or making.poll() is not None)
+    assert making.poll() is None
+    making.kill()
+    making.wait()
     assert not (made / MANIFEST).exists()
     victim.unlink()
     victim.write_bytes(picture)
@@ -114,7 +113,7 @@ def test_damaged_image_stops_maker_and_finished_files_are_kept(
 def test_destination_with_other_data_is_rejected(
     raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(make_records, "made_shards", lambda jobs, workers: iter(()))
+    monkeypatch.setattr(maker, "made_shards", lambda jobs, workers: iter(()))
     with pytest.raises(KeyError):  # no shard was made, which happens only in a test
         main(words(raw, tmp_path / "made"))
     assert main(words(raw, tmp_path / "made", "--quality", "80")) == 1

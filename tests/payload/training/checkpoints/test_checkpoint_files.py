@@ -13,15 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from payload.training.checkpoints.backends import WRITER, DirectoryStorage, Fill
 from payload.training.checkpoints.checkpoint_files import (
     CheckpointStore,
     DamagedCheckpointError,
     SupersededError,
     read_checkpoint,
 )
-from payload.training.checkpoints.policy import Retention
-from payload.training.position import Progress
+from payload.training.checkpoints.checkpoint_storage import WRITER, DirectoryStorage, Fill
+from payload.training.checkpoints.save_policy import Retention
+from payload.training.progress import Progress
 
 ARRAYS: dict[str, npt.NDArray[Any]] = {
     "model/a": np.arange(6, dtype=np.float32).reshape(2, 3),

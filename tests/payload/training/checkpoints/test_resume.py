@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from agent.errors import ReportedError
 from payload.settings import SettingError, Settings
-from payload.training.checkpoints.backends import ARRAYS, MANIFEST, WRITER, DirectoryStorage
 from payload.training.checkpoints.checkpoint_files import CheckpointStore, DamagedCheckpointError, store_for
+from payload.training.checkpoints.checkpoint_storage import ARRAYS, MANIFEST, WRITER, DirectoryStorage
 from payload.training.checkpoints.resume import (
     FIXED_SETTINGS,
     FREE_SETTINGS,
@@ -26,7 +26,7 @@ from payload.training.checkpoints.resume import (
     restore_or_begin,
     with_batch_of_resumed,
 )
-from payload.training.position import Progress, StepSums
+from payload.training.progress import Progress, StepSums
 from payload.training.safetensors_io import Arrays
 
 FRESH = Progress(recipe="digits", seed=1, global_batch=4)

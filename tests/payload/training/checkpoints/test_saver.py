@@ -21,11 +21,11 @@ from agent.errors import ReportedError
 from agent.files.atomic_write import StorageError
 from agent.staging.s3_streams import BucketError
 from payload.settings import Settings
-from payload.training.checkpoints.backends import DirectoryStorage, Fill
 from payload.training.checkpoints.checkpoint_files import CheckpointStore, SupersededError, read_header
-from payload.training.checkpoints.policy import Retention, SavePolicy, StepCosts
+from payload.training.checkpoints.checkpoint_storage import DirectoryStorage, Fill
+from payload.training.checkpoints.save_policy import Retention, SavePolicy, StepCosts
 from payload.training.checkpoints.saver import CheckpointReporter, CheckpointSaver, Missed, NotFiniteError, Written
-from payload.training.position import Progress
+from payload.training.progress import Progress
 from payload.training.reporting.metrics_file import Metrics
 from payload.training.reporting.step_timer import RunTotals
 from tests.waiting import eventually

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.errors import SpecError
-from agent.spec.provenance import Origin
 from agent.spec.run import RunSpec
 from agent.spec.run_limits import RunLimits, dollars, hours
+from agent.spec.submission import Origin
 from cluster.aws.prices import Prices, shown, total_per_hour
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError

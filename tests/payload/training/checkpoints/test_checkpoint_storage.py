@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from agent.files.atomic_write import StorageError
 from agent.staging.s3_streams import BucketClient, BucketError
 from payload.settings import SettingError
-from payload.training.checkpoints.backends import ATTEMPTS, DirectoryStorage, S3Storage
 from payload.training.checkpoints.checkpoint_files import (
     CheckpointStore,
     DamagedCheckpointError,
     SupersededError,
     storage_for,
 )
-from payload.training.checkpoints.policy import Retention
-from payload.training.position import Progress
+from payload.training.checkpoints.checkpoint_storage import ATTEMPTS, DirectoryStorage, S3Storage
+from payload.training.checkpoints.save_policy import Retention
+from payload.training.progress import Progress
 
 
 def storage(tmp_path: Path) -> DirectoryStorage:

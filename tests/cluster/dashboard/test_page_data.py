@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from cluster.dashboard.page_data import MAX_LOG_LINES, RunReader, RunView
 from cluster.dashboard.pages import sweeps
 from cluster.dashboard.polled_values import Background
-from cluster.dashboard.readers import MAX_LOG_LINES, RunReader, RunView
 from cluster.errors import ConnectionFailedError, DeepcdkError
 from cluster.report.page import Section
 from tests.cluster.dashboard.fakes import RECORDED, FakeCluster, FakeReaders, live_cluster, make_run, swept_cluster
@@ -104,7 +104,7 @@ def test_a_slow_list_is_read_seldom_and_moving_runs_each_time(
     assert sorted(cluster.asked) == sorted([RECORDED, make_run(4)["run_id"], make_run(70)["run_id"]])
     del cluster.runs_[0]
     assert len(readers._read_runs()) == len(cluster.runs_) + 1
-    monkeypatch.setattr("cluster.dashboard.readers.LIST_EVERY_S", 0.0)
+    monkeypatch.setattr("cluster.dashboard.page_data.LIST_EVERY_S", 0.0)
     assert len(readers._read_runs()) == len(cluster.runs_)
 
 

@@ -1,4 +1,4 @@
-"""The nodes' side of `fab stage-data`: `python3 -m agent.staging.server COMMAND ...`, JSON lines on standard output.
+"""The nodes' side of `fab stage-data`: `python3 -m agent.staging.node_commands COMMAND ...` prints JSON lines.
 
 On the master: `serve` runs commands from its standard input, and `list ADDRESS REGION` lists a bucket's objects.
 On each node, for its part of the files: `check ROOT NAME`, `fetch ROOT NAME ADDRESS REGION` to its own disk, and
@@ -129,7 +129,7 @@ def _serve_one(request: Mapping[str, Any], stream: IO[bytes], emit: Emit, reserv
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="agent.staging.server", description=__doc__)
+    parser = argparse.ArgumentParser(prog="agent.staging.node_commands", description=__doc__)
     parser.add_argument("command", choices=_COMMANDS, help="see above")
     parser.add_argument("words", nargs="*", help="the arguments of the command, see above")
     parser.add_argument("--nodes", default="", help="addresses of the nodes that share the work, in order")

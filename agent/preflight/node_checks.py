@@ -36,12 +36,8 @@ NO_PYTORCH: Final = "not checked: PyTorch is not installed"
 ADD_PYTORCH: Final = "add torch to the program's requirements, or launch the program with --launcher plain"
 PYTORCH_FOR_GPUS: Final = "require a build of PyTorch for the nodes' GPUs and driver"
 READ_LOG: Final = "read preflight.log (`fab fetch`)"
-FACTS_TIMEOUT_S: Final = 180.0
-"""On a node with GPUs, this includes an import of TensorFlow."""
 PROOF_TIMEOUT_S: Final = 240.0
 """Enough for a slow node's import of TensorFlow and Horovod's own time-outs."""
-PROOF_BY_START: Final = 10.0
-"""If the ranks take long to start, as on emulated processors, the test may take this many times as long."""
 
 
 def is_everyone_here(spec: RunSpec, output: str) -> bool:

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from agent.spec.provenance import Origin
 from agent.spec.run_limits import RunLimits
+from agent.spec.submission import Origin
 from cluster.aws.prices import Prices
 from cluster.errors import DeepcdkError
-from cluster.runs.run_limits import check_left, check_prices, describe, describe_spent
+from cluster.runs.limit_checks import check_left, check_prices, describe, describe_spent
 from tests.factories import MASTER_ID, make_nodes, make_program_spec, make_spec
 
 COST, HOURS = RunLimits(max_usd=5.0), RunLimits(max_hours=2.0)

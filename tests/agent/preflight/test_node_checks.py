@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.hardware.gpus import GpuInfo
-from agent.preflight import checks
+from agent.preflight import node_checks
 from agent.preflight.allreduce import BLIND, HERE
 from agent.preflight.allreduce import MARK as PROOF
 from agent.preflight.node_facts import MARK, NodeFacts
@@ -36,7 +36,7 @@ def judged(**changes: object) -> Report:
     """Judge three nodes; the facts of the second one have these changes."""
     answers = {name: answer(WELL) for name in NAMES}
     answers[NAMES[1]] = answer(dataclasses.replace(WELL, **changes))  # type: ignore[arg-type]  # the tests' own
-    return checks.judge(SPEC, answers, "5pec")[0]
+    return node_checks.judge(SPEC, answers, "5pec")[0]
 
 
 def blamed(report: Report) -> tuple[str, ...]:
@@ -120,13 +120,13 @@ def test_rejection_shows_driver_and_tensorflow_messages(changes: dict[str, objec
 def test_each_rank_of_node_needs_a_visible_gpu() -> None:
     eight = make_spec(hosts=make_nodes(3, slots=8))
     facts = dataclasses.replace(WELL, gpus=(T4,) * 8, visible_gpus=7)
-    report, _ = checks.judge(eight, {name: answer(facts) for name in NAMES}, "5pec")
+    report, _ = node_checks.judge(eight, {name: answer(facts) for name in NAMES}, "5pec")
     assert [(f.node, f.what) for f in report.findings] == [(name, "TensorFlow sees 7 of 8 GPUs") for name in NAMES]
 
 
 def test_gpus_of_node_with_cpu_build_are_reported() -> None:
     facts = dataclasses.replace(WELL, gpus=(T4,), visible_gpus=0, versions=FOR_CPUS)
-    summary = checks.judge(SPEC, {name: answer(facts) for name in NAMES}, "5pec")[0].summary
+    summary = node_checks.judge(SPEC, {name: answer(facts) for name in NAMES}, "5pec")[0].summary
     assert "do: at its boot, the node had no GPUs, so it has TensorFlow's build for CPUs: `fab replace" in summary
     assert "`fab replace worker2`" in judged(gpus=(T4,), visible_gpus=0).summary
 
@@ -134,11 +134,11 @@ def test_gpus_of_node_with_cpu_build_are_reported() -> None:
 def test_unresponsive_node_is_reported_with_its_last_line() -> None:
     answers = {name: answer(WELL) for name in NAMES}
     answers[NAMES[2]] = Completed(status=255, output="ssh: connect to host deeplearning-worker3: timed out\n")
-    report, facts = checks.judge(SPEC, answers, "5pec")
+    report, facts = node_checks.judge(SPEC, answers, "5pec")
     assert (blamed(report), sorted(facts)) == ((NAMES[2],), NAMES[:2])
     assert "timed out" in report.cells[2][1]
     answers[NAMES[2]] = Completed(status=0, output=MARK + "{}")
-    assert blamed(checks.judge(SPEC, answers, "5pec")[0]) == (NAMES[2],)
+    assert blamed(node_checks.judge(SPEC, answers, "5pec")[0]) == (NAMES[2],)
 
 
 def test_fewer_gpus_than_ranks_and_fewer_efa_devices_than_on_other_nodes_are_reported() -> None:
@@ -147,7 +147,7 @@ def test_fewer_gpus_than_ranks_and_fewer_efa_devices_than_on_other_nodes_are_rep
     full = dataclasses.replace(WELL, gpus=(gpu,) * 8, visible_gpus=8, efa_domains=("rdmap0", "rdmap1"))
     answers = {name: answer(full) for name in NAMES}
     answers[NAMES[0]] = answer(dataclasses.replace(full, gpus=(gpu,) * 7, efa_domains=("rdmap0",)))
-    report, _ = checks.judge(eight, answers, "5pec")
+    report, _ = node_checks.judge(eight, answers, "5pec")
     assert [(f.check, f.what) for f in report.findings] == [
         ("gpus", "7 of 8 GPUs found"),
         ("efa", "1 of 2 EFA devices found"),
@@ -166,7 +166,7 @@ def test_clock_skew_is_not_overestimated_nor_hidden_by_a_long_preparation(
     skew: float, asked: float, took: float, at: float, prepared: float
 ) -> None:
     first = asked + took * at + skew
-    found = checks.clock_skew_s(first + prepared, asked, asked + took + prepared, first)
+    found = node_checks.clock_skew_s(first + prepared, asked, asked + took + prepared, first)
     assert abs(found) <= abs(skew) + 1e-6
     assert found == 0 or (found > 0) == (skew > 0)
     assert abs(found) >= abs(skew) - took - 1e-6
@@ -185,14 +185,14 @@ def here(*hosts: str) -> str:
 
 
 def test_correct_allreduce_on_all_nodes_passes() -> None:
-    report = checks.judge_allreduce(SPEC, judged(), 0, here(*NAMES) + proof(*NAMES))
+    report = node_checks.judge_allreduce(SPEC, judged(), 0, here(*NAMES) + proof(*NAMES))
     assert [row[-1] for row in report.cells] == ["ok, 10 ms"] * 3
     assert report.findings == ()
 
 
 def test_wrong_sum_is_reported_with_node() -> None:
     output = here(*NAMES) + proof(NAMES[0], NAMES[2]) + proof(NAMES[1], error=2.0)
-    report = checks.judge_allreduce(SPEC, judged(), 0, output)
+    report = node_checks.judge_allreduce(SPEC, judged(), 0, output)
     assert [(f.node, f.what) for f in report.findings] == [(NAMES[1], "the allreduce has wrong sums, error up to 2")]
 
 
@@ -211,42 +211,44 @@ def test_wrong_sum_is_reported_with_node() -> None:
 @pytest.mark.parametrize("mark", [BLIND, HERE, PROOF])
 def test_any_rank_report_gives_a_finding_or_none(mark: str, text: str) -> None:
     output = here(*NAMES) + proof(*NAMES) + f"[0]<stdout>:{mark}{text}\n"
-    report = checks.judge_allreduce(SPEC, judged(), 0, output)
+    report = node_checks.judge_allreduce(SPEC, judged(), 0, output)
     assert set(blamed(report)) <= {NAMES[0]}
     assert len(json.dumps(report.to_document())) < 20_000
 
 
 def test_last_line_that_a_finding_repeats_is_cut() -> None:
-    report = checks.judge_allreduce(SPEC, judged(), 1, here(*NAMES) + proof(*NAMES) + "x" * (1 << 20))
+    report = node_checks.judge_allreduce(SPEC, judged(), 1, here(*NAMES) + proof(*NAMES) + "x" * (1 << 20))
     assert max(len(finding.what) for finding in report.findings) < 1000
 
 
 def test_only_missing_node_is_blamed() -> None:
-    report = checks.judge_allreduce(SPEC, judged(), 124, here(NAMES[0], NAMES[2]))
+    report = node_checks.judge_allreduce(SPEC, judged(), 124, here(NAMES[0], NAMES[2]))
     assert [(f.node, f.what) for f in report.findings] == [(NAMES[1], "the ranks of the allreduce did not start")]
     assert [row[-1] for row in report.cells] == ["-", "the ranks of the allreduce did not start", "-"]
 
 
 def test_hanging_allreduce_names_all_nodes_and_failed_one_shows_last_line() -> None:
-    hung = checks.judge_allreduce(SPEC, judged(), 124, here(*NAMES))
+    hung = node_checks.judge_allreduce(SPEC, judged(), 124, here(*NAMES))
     assert blamed(hung) == tuple(NAMES)
-    failed = checks.judge_allreduce(SPEC, judged(), 1, here(*NAMES) + proof(*NAMES) + "Segmentation fault\n")
+    failed = node_checks.judge_allreduce(SPEC, judged(), 1, here(*NAMES) + proof(*NAMES) + "Segmentation fault\n")
     assert "status 1: Segmentation fault" in failed.summary
 
 
 def test_allreduce_result_is_valid_for_same_instances_boot_and_runtime() -> None:
     facts = dict.fromkeys(NAMES, WELL)
-    key = checks.key(SPEC, "/runtime/bin/python", facts)
-    assert key == checks.key(make_spec(hosts=NODES, run_id="two"), "/runtime/bin/python", facts)
+    key = node_checks.key(SPEC, "/runtime/bin/python", facts)
+    assert key == node_checks.key(make_spec(hosts=NODES, run_id="two"), "/runtime/bin/python", facts)
     rebooted = {**facts, NAMES[0]: dataclasses.replace(WELL, boot_id="b")}
     replaced = make_spec(hosts=(make_node(1, instance_id="i-00000009"), *NODES[1:]))
     others = {
-        checks.key(SPEC, "/runtime/bin/python", rebooted),
-        checks.key(replaced, "/runtime/bin/python", facts),
-        checks.key(SPEC, "/other/bin/python", facts),
+        node_checks.key(SPEC, "/runtime/bin/python", rebooted),
+        node_checks.key(replaced, "/runtime/bin/python", facts),
+        node_checks.key(SPEC, "/other/bin/python", facts),
     }
     on_gpus = {name: dataclasses.replace(WELL, gpus=(T4,)) for name in NAMES}
-    others |= {checks.key(dataclasses.replace(SPEC, efa=efa), "/runtime/bin/python", on_gpus) for efa in (False, True)}
+    others |= {
+        node_checks.key(dataclasses.replace(SPEC, efa=efa), "/runtime/bin/python", on_gpus) for efa in (False, True)
+    }
     assert key not in others
     assert len(others) == 5
 
@@ -256,10 +258,10 @@ def test_torchrun_without_pytorch_is_rejected_before_allreduce() -> None:
     report = judged()
     for launcher, blamed_checks in (("plain", []), ("torchrun", ["allreduce"])):
         spec = make_program_spec(hosts=NODES, rank_launcher=launcher)
-        found = checks.judge_allreduce(spec, report, 0, output)
+        found = node_checks.judge_allreduce(spec, report, 0, output)
         assert {row[-1] for row in found.cells} == {"not checked: PyTorch is not installed"}
         assert [finding.check for finding in found.findings] == blamed_checks
-    assert (checks.is_unchecked(output), checks.is_unchecked(proof(*NAMES))) == (True, False)
+    assert (node_checks.is_unchecked(output), node_checks.is_unchecked(proof(*NAMES))) == (True, False)
 
 
 def test_pytorch_program_does_not_depend_on_gpus_of_tensorflow() -> None:
@@ -270,7 +272,7 @@ def test_pytorch_program_does_not_depend_on_gpus_of_tensorflow() -> None:
     trouble = "ModuleNotFoundError: No module named 'tensorflow'"
     gpus = dataclasses.replace(WELL, gpus=(T4,), visible_gpus=None, framework_trouble=trouble)
     for each, refused in ((SPEC, True), (plain, False), (by_horovod, False), (for_both, True)):
-        report, _ = checks.judge(each, {name: answer(gpus) for name in NAMES}, "5pec")
+        report, _ = node_checks.judge(each, {name: answer(gpus) for name in NAMES}, "5pec")
         assert bool(report.findings) == refused
 
 
@@ -279,7 +281,7 @@ def test_pytorch_that_does_not_see_gpus_is_rejected_with_counts() -> None:
         f'[0]<stdout>:deepcdk-blind-pytorch {{"host": "{name}", "seen": 0, "ranks": 8}}\n' for name in NAMES
     )
     spec = make_program_spec(hosts=NODES, rank_launcher="plain")
-    found = checks.judge_allreduce(spec, judged(), 1, here(*NAMES) + blind)
+    found = node_checks.judge_allreduce(spec, judged(), 1, here(*NAMES) + blind)
     assert [(each.node, each.what) for each in found.findings] == [(name, "PyTorch sees 0 of 8 GPUs") for name in NAMES]
     assert "do: require a build of PyTorch for the nodes' GPUs and driver" in found.summary
 
@@ -288,7 +290,7 @@ def test_record_has_the_versions_of_most_nodes_including_cuda_and_driver() -> No
     cuda = (("nvidia-cuda-runtime-cu12", "12.9.79"), ("nvidia-cudnn-cu12", "9.28.0.42"), ("nvidia-nccl-cu12", "2.32.3"))
     well = dataclasses.replace(WELL, gpus=(T4,), versions=(*WELL.versions, *cuda))
     older = dataclasses.replace(well, versions=(*WELL.versions[:1], ("tensorflow", "2.15.0"), *cuda))
-    found = checks.software({"a": well, "b": older, "c": well})
+    found = node_checks.software({"a": well, "b": older, "c": well})
     assert found == {"python": "3.12.1", "tensorflow": "2.21.0", **dict(cuda), "driver": T4.driver}
-    assert checks.software({"a": WELL}) == dict(WELL.versions)
-    assert checks.software({}) == {}
+    assert node_checks.software({"a": WELL}) == dict(WELL.versions)
+    assert node_checks.software({}) == {}

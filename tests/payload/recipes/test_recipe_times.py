@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from payload.recipes import RECIPES, Recipe
-from payload.recipes.instance_types import NODES, Node, resnet50_epochs, resnet50_times
+from payload.recipes.recipe_times import NODES, Node, resnet50_epochs, resnet50_times
 from stacks.gpus import CAPABILITIES, FIRST_SUPPORTED
 
 TABLE: Final = Path(__file__).parents[3] / "stacks" / "instance_types.csv"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.training.checkpoints.policy import LEAST, Retention, SavePolicy, Standing, StepCosts
+from payload.training.checkpoints.save_policy import LEAST, Retention, SavePolicy, Standing, StepCosts
 
 
 def test_checkpoints_are_every_n_epochs_and_at_the_end() -> None:

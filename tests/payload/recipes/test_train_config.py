@@ -10,7 +10,7 @@ import pytest
 
 from agent.errors import ReportedError
 from payload.recipes.digits import DIGITS
-from payload.recipes.run_config import TrainConfig
+from payload.recipes.train_config import TrainConfig
 from payload.settings import GROUPS, SettingError, Settings, flag_of
 
 DIGITS_ARGS = ["--recipe", "digits", "--run-dir", "/runs/a"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent.staging import server as stage_module
+from agent.staging import node_commands as stage_module
 from agent.staging.manifest import Entry, Manifest
 from agent.staging.staged_dataset import StagedDataset
 from tests.stand_ins import write_program
@@ -37,7 +37,7 @@ def stage(
     *words: str, stdin: bytes = b"", status: int = 0, given: Mapping[str, str] | None = None
 ) -> list[dict[str, Any]]:
     done = subprocess.run(
-        [sys.executable, "-m", "agent.staging.server", *words],
+        [sys.executable, "-m", "agent.staging.node_commands", *words],
         cwd=PROJECT,
         input=stdin,
         capture_output=True,
@@ -160,7 +160,7 @@ def test_a_bucket_is_fetched_to_the_shared_file_system_and_listed_with_hashes(
 ) -> None:
     dataset = StagedDataset(root=tmp_path / "efs", name="set")
     listed = subprocess.run(
-        [sys.executable, "-m", "agent.staging.server", "list", "s3://my-data/set", "us-east-1"],
+        [sys.executable, "-m", "agent.staging.node_commands", "list", "s3://my-data/set", "us-east-1"],
         cwd=PROJECT,
         env={**os.environ, **bucket},
         capture_output=True,
