@@ -27,6 +27,8 @@ END_S: Final = 10.0
 MAX_TAIL_LINE: Final = 1000
 MASTER: Final = "this master"
 """The master's name in the results of `Hosts.everywhere`."""
+LEFTOVERS: Final = "leftovers"
+"""The command for root that removes the leftovers of ranks."""
 
 
 class Hosts:
@@ -67,23 +69,26 @@ class Hosts:
         return self._run_all(commands, timeout_s)
 
     def prepare(
-        self, argv: Sequence[str], timeout_s: float, *, admission: str
-    ) -> tuple[dict[str, Completed], dict[str, Completed]]:
-        """Run the command `argv` on the master and all hosts; meanwhile, as root, make each host admit only this run.
+        self, argv: Sequence[str], timeout_s: float, *, admission: str, dirty: Sequence[Node]
+    ) -> tuple[dict[str, Completed], dict[str, Completed], dict[str, Completed]]:
+        """Run the command `argv` on the master and all hosts; meanwhile, as root, make each host admit only this run,
+        and remove the leftovers of ranks on the hosts `dirty`.
 
-        Return the results of both, by host name, without those unfinished at a cancellation. `admission` is the command
-        for root.
+        Return the results of the three, by host name, without those unfinished at a cancellation. `admission` is the
+        command for root that admits the run.
         """
         hosts = {host.name: host for host in self._spec.hosts}
         nodes: dict[str, Node | None] = {MASTER: None, **hosts}
         commands = {name: self.remote(host, argv) for name, host in nodes.items()}
         admitting = {f"root@{name}": as_root(host, admission) for name, host in hosts.items()}
+        clearing = {f"leftovers@{host.name}": as_root(host, LEFTOVERS) for host in dirty}
         self._unprepared = list(nodes.values())
-        done = self._run_all({**commands, **admitting}, timeout_s)
+        done = self._run_all({**commands, **admitting, **clearing}, timeout_s)
         self._unprepared = [nodes[name] for name in commands if name not in done or done[name].status == TIMED_OUT]
         return (
             {name: done[name] for name in commands if name in done},
-            {name: done[f"root@{name}"] for name in hosts if f"root@{name}" in done},
+            {name.partition("@")[2]: done[name] for name in admitting if name in done},
+            {name.partition("@")[2]: done[name] for name in clearing if name in done},
         )
 
     def end_preparation(self) -> None:
@@ -97,7 +102,7 @@ class Hosts:
 
     def clear(self, hosts: Sequence[Node], timeout_s: float) -> dict[str, Completed]:
         """Remove the leftovers of ranks on these hosts, as root; return the results by host name, like `everywhere`."""
-        return self._run_all({host.name: as_root(host, "leftovers") for host in hosts}, timeout_s)
+        return self._run_all({host.name: as_root(host, LEFTOVERS) for host in hosts}, timeout_s)
 
     def _run_all(self, commands: Mapping[str, Sequence[str]], timeout_s: float) -> dict[str, Completed]:
         """Run the commands concurrently, at most 64 at a time; return the results by name. Calls `on_poll` meanwhile.

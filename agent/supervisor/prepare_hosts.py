@@ -7,7 +7,7 @@ import functools
 import os
 import shutil
 import stat
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -55,10 +55,12 @@ def prepare(
     cleared &= hosts_now  # Other runs may have used the remaining ones since.
     # As root, each host gives its ranks the group of this run's files, and admits only ranks of these hosts.
     admission = f"run {Path(spec.run_directory).stat().st_gid} {','.join(host.address for host in spec.hosts)}"
-    answers, admitted = hosts.prepare(prepare_node.command(spec), TIMEOUT_S, admission=admission)
+    # Ranks of other runs may have left something on the other hosts. Asking first would take a second connection.
+    new = [host for host in spec.hosts if host.instance_id not in cleared]
+    answers, admitted, emptied = hosts.prepare(prepare_node.command(spec), TIMEOUT_S, admission=admission, dirty=new)
     if is_stopped():
         return NO_RUNTIME, {}
-    if found := failures(answers) or _not_admitted(admitted, admission):
+    if found := failures(answers) or _not_admitted(admitted, admission) or failures(emptied):
         raise PreparationError(found)
     prepared = {}
     for name, done in answers.items():
@@ -68,7 +70,10 @@ def prepare(
             again = f"`fab resume {spec.run_id}`"
             remedy = again if name == MASTER else f"{replace_remedy(name)}, then {again}"
             raise PreparationError({name: f"{error}; do: {remedy}"}) from None
-    _remove_leftovers(hosts, [host for host in spec.hosts if _is_dirty(host, prepared[host.name], cleared)])
+    # Files on the hosts in `cleared` are from earlier attempts of this run, and are kept.
+    _remove_leftovers(
+        hosts, [host for host in spec.hosts if host not in new and prepared[host.name].has_rank_processes]
+    )
     cleared |= hosts_now
     remote = functools.partial(hosts.remote, as_rank=True)
     if failed := secret_files.distribute(secret_files.master_directory(Path.home()), spec, remote):
@@ -127,15 +132,6 @@ def interpreters(prepared: Mapping[str, prepare_node.Prepared]) -> Interpreters:
         raise PreparationError({", ".join(of_hosts): f"{what}: {paths}; do: `fab replace` the node that differs"})
     ranks = next(iter(of_hosts.values()))
     return Interpreters(launcher=master.python, ranks=ranks.python, runtime=ranks.runtime)
-
-
-def _is_dirty(host: Node, found: prepare_node.Prepared, cleared: Collection[str]) -> bool:
-    """Return whether a host has processes or files of ranks that must be removed.
-
-    `cleared` contains the instance ids of hosts that only this run has used since they were cleared. Files on these
-    hosts are from earlier attempts of this run and are kept.
-    """
-    return found.has_rank_processes or (found.has_rank_files and host.instance_id not in cleared)
 
 
 def _remove_leftovers(hosts: Hosts, dirty: Sequence[Node]) -> None:

@@ -64,7 +64,7 @@ class Prepared:
     has_rank_processes: bool = dataclasses.field(default=False, compare=False)
     """Whether the user for ranks has processes on the node."""
     has_rank_files: bool = dataclasses.field(default=False, compare=False)
-    """Whether ranks of any run have left files or shared memory on the node."""
+    """Whether ranks of any run have left files or shared memory on the node. Only older supervisors use it."""
 
     @property
     def line(self) -> str:

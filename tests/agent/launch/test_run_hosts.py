@@ -121,7 +121,7 @@ def test_preparation_is_killed_only_on_nodes_still_preparing() -> None:
     own = hosts(run)
     own.end_preparation()
     assert sent == []
-    own.prepare(["prepare"], 30.0, admission="run 1 10.0.0.1")
+    own.prepare(["prepare"], 30.0, admission="run 1 10.0.0.1", dirty=[])
     sent.clear()
     own.end_preparation()
     own.end_preparation()

@@ -60,10 +60,11 @@ class Prepared(Hosts):
         self.found: dict[str, bool] = {}
         self.cleared: list[str] = []
         self.refused: dict[str, Completed] = {}
+        self.stuck: dict[str, Completed] = {}
 
     def prepare(
-        self, argv: Sequence[str], timeout_s: float, *, admission: str
-    ) -> tuple[dict[str, Completed], dict[str, Completed]]:
+        self, argv: Sequence[str], timeout_s: float, *, admission: str, dirty: Sequence[Node]
+    ) -> tuple[dict[str, Completed], dict[str, Completed], dict[str, Completed]]:
         self.admission = admission
         processes, files = (self.found.get(name, False) for name in ("has_rank_processes", "has_rank_files"))
         line = prepare_node.Prepared(python="/python", has_rank_processes=processes, has_rank_files=files).line
@@ -71,10 +72,11 @@ class Prepared(Hosts):
         return (
             {name: done(0, line) for name in (MASTER, *names)},
             {name: done(0, f"a banner\n{admission}\n") for name in names} | self.refused,
+            self.clear(dirty, timeout_s) | self.stuck,
         )
 
     def clear(self, hosts: Sequence[Node], timeout_s: float) -> dict[str, Completed]:
-        self.cleared = [host.name for host in hosts]
+        self.cleared += [host.name for host in hosts]
         return {host.name: done(0, "") for host in hosts}
 
     def prepared(self, cleared: set[str], **found: bool) -> list[str]:
@@ -91,13 +93,20 @@ def spec(tmp_path: Path) -> RunSpec:
     return found
 
 
-def test_root_clears_hosts_with_processes_of_ranks_or_files_of_another_run(spec: RunSpec) -> None:
+def test_root_clears_hosts_that_another_run_may_have_used_or_with_processes_of_ranks(spec: RunSpec) -> None:
     hosts, cleared = Prepared(spec), {ONE.instance_id, "i-00000000"}
     assert hosts.prepared(cleared, has_rank_files=True) == [TWO.name]
     assert cleared == {ONE.instance_id, TWO.instance_id}, "what has left the run may have had another one since"
     assert hosts.prepared(cleared, has_rank_files=True) == []
     assert hosts.prepared(cleared, has_rank_processes=True) == [ONE.name, TWO.name]
-    assert hosts.prepared(set()) == []
+    assert hosts.prepared(set(), has_rank_processes=True) == [ONE.name, TWO.name], "each host once"
+
+
+def test_a_host_with_processes_that_root_cannot_kill_gets_no_rank(spec: RunSpec) -> None:
+    hosts = Prepared(spec)
+    hosts.stuck = {TWO.name: done(1, "cannot kill processes of an earlier run: 12")}
+    with pytest.raises(PreparationError, match=f"^{TWO.name}: cannot kill processes of an earlier run: 12$"):
+        hosts.prepared(set())
 
 
 def test_each_host_admits_only_group_and_hosts_of_the_run(spec: RunSpec) -> None:
@@ -152,10 +161,10 @@ def test_invalid_result_of_a_preparation_is_reported_with_the_remedy(
     spec: RunSpec, monkeypatch: pytest.MonkeyPatch, name: str, remedy: str
 ) -> None:
     hosts = Prepared(spec)
-    answers, admitted = hosts.prepare((), 1.0, admission="")
+    answers, admitted, emptied = hosts.prepare((), 1.0, admission="", dirty=[])
     admission = f"run {Path(spec.run_directory).stat().st_gid} {ONE.address},{TWO.address}"
     admitted = dict.fromkeys(admitted, done(0, f"{admission}\n"))
-    monkeypatch.setattr(hosts, "prepare", lambda *_, **__: (answers | {name: done(0, "")}, admitted))
+    monkeypatch.setattr(hosts, "prepare", lambda *_, **__: (answers | {name: done(0, "")}, admitted, emptied))
     reason = f"{name}: the preparation printed 0 results instead of 1; do: {remedy.format(spec.run_id)}"
     with pytest.raises(PreparationError, match=f"^{reason}$"):
         hosts.prepared(set())
