@@ -11,7 +11,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from typing import IO, Final
 
@@ -21,6 +20,8 @@ QUIET: Final = ("--only-show-errors", "--no-progress")
 """Options of `aws s3` that limit its output to errors."""
 TIMEOUTS: Final = ("--cli-connect-timeout", "20", "--cli-read-timeout", "60")
 """Seconds. The CLI retries each request, so an unresponsive bucket is reported within minutes."""
+LOWEST: Final = 19
+"""Niceness of the master's calls that no one waits for. One uses half a second of CPU time, often while ranks start."""
 
 
 class AwsCliError(RuntimeError):
@@ -31,13 +32,13 @@ class AwsCliError(RuntimeError):
         super().__init__(stderr)
 
 
-def aws_command(*words: str, region: str = "", program: str = "aws", in_background: bool = False) -> list[str]:
+def aws_command(*words: str, region: str = "", program: str = "aws", niceness: int = 0) -> list[str]:
     """Build a command line of the CLI `program` with these words, and with limits for connecting and reading.
 
-    With `in_background` it runs at low CPU priority. `region` "" leaves the region to the CLI.
+    `niceness` lowers its CPU priority, to the lowest at LOWEST. `region` "" leaves the region to the CLI.
     """
     place = ("--region", region) if region else ()
-    return [*(("nice",) if in_background else ()), program, *words, *place, *TIMEOUTS]
+    return [*(("nice", "-n", str(niceness)) if niceness else ()), program, *words, *place, *TIMEOUTS]
 
 
 def cli_environment() -> dict[str, str]:
@@ -55,6 +56,8 @@ def running(command: Sequence[str], *, stdin: int = subprocess.DEVNULL) -> Itera
     Leaving the block waits for the CLI, or terminates it after an error in the block. Raises AwsCliError if the CLI
     fails or is not installed. That error replaces an error in the block, which is only its consequence.
     """
+    import tempfile  # Not at the top: the supervisor imports this module too.
+
     with tempfile.TemporaryFile() as stderr:  # Only errors (QUIET): a few lines, which fit even if /tmp is in memory.
         try:
             process = subprocess.Popen(
