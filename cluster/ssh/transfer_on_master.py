@@ -11,6 +11,7 @@ import io
 import os
 import shutil
 import stat
+import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from typing import IO
 
 MAX_HEADER = 1 << 20
 """Maximum size of a header of further attributes or of a long name, because tarfile reads it into memory as a whole."""
+PACKAGES = ("agent", "payload")
 _HEADERS = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, *tarfile.GNU_TYPES)
 
 
@@ -105,7 +107,7 @@ def unpack(archive: tarfile.TarFile, directory: Path, *, links: bool = False) ->
 def receive(sha256: str, *directories: str) -> int:
     """Unpack the tar on standard input to each of the directories that does not exist, if the tar's SHA-256 matches.
 
-    Return the exit status: 0, or 1 after printing an error.
+    The packages in it are then compiled in the background. Return the exit status: 0, or 1 after printing an error.
     """
     data = sys.stdin.buffer.read()
     if hashlib.sha256(data).hexdigest() != sha256:
@@ -114,7 +116,22 @@ def receive(sha256: str, *directories: str) -> int:
             file=sys.stderr,
         )
         return 1
-    return max(unpack_as(Path(directory), data) for directory in directories)
+    status = max(unpack_as(Path(directory), data) for directory in directories)
+    if status == 0:
+        compile_packages(directories)
+    return status
+
+
+def compile_packages(directories: Sequence[str]) -> None:
+    """Start to compile the packages `agent` and `payload` in these directories to byte code, in the background.
+
+    Ranks cannot write to the directories, so they would compile the modules at each start.
+    """
+    packages = [str(path) for each in directories for name in PACKAGES if (path := Path(each, name)).is_dir()]
+    if packages:
+        null = subprocess.DEVNULL
+        words = ("nice", "-n", "19", sys.executable, "-m", "compileall", "-qq", *packages)
+        subprocess.Popen(words, stdin=null, stdout=null, stderr=null, start_new_session=True)
 
 
 def unpack_as(target: Path, data: bytes) -> int:

@@ -24,6 +24,7 @@ from cluster.ssh.push import (
     package_tree,
     push,
 )
+from tests.waiting import eventually
 
 PAYLOAD = Path(__file__).resolve().parents[3] / "payload"
 AGENT = PAYLOAD.with_name("agent")
@@ -169,6 +170,17 @@ def test_corrupted_upload_leaves_nothing(payload: Path, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert b"the upload is damaged" in done.stderr
     assert not list(tmp_path.glob(f"{tree.name}*"))
+
+
+def test_ranks_find_byte_code_of_the_agent_and_the_payload_that_they_cannot_write(
+    payload: Path, tmp_path: Path
+) -> None:
+    (payload / "model.py").write_text("x = 1\n")
+    packed = package_tree(payload), pack(payload, [Path("model.py")], "program")
+    for tree in packed:
+        push(LocalMaster(), str(tmp_path / "there"), tree)  # type: ignore[arg-type]  # as above
+    found = eventually(lambda: list((tmp_path / "there").rglob("model.*.pyc")))
+    assert [path.relative_to(tmp_path / "there").parts[:2] for path in found] == [(packed[0].name, "payload")]
 
 
 @pytest.mark.parametrize("said", ["", "yes", "yes no yes", "yes maybe", "yes \x1b[2J"])
