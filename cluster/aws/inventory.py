@@ -120,6 +120,7 @@ class Inventory:
 
 def find(aws: Aws, name: str) -> Inventory:
     """Find the cluster with this name. Raises NoStackError if it is not deployed, or AwsError."""
+    aws.client("cloudformation")  # first, because only one client is made at a time
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
         clients = pool.submit(_make_clients, aws)  # creating a client takes 0.1 s, so do it while the first call waits
         description = describe_stack(aws, name)
