@@ -29,7 +29,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.environment import horovod_wheelhouse
 from agent.environment.horovod_build_settings import XLA_BUILDER, Settings, environment, fingerprint
 from agent.environment.horovod_selftest import prove
 from agent.environment.horovod_source import VERSION, download_arguments, unpack
@@ -201,6 +200,8 @@ def _published(settings: Settings, toolchain: Toolchain, scratch: Path, report: 
 
     Return None if the wheelhouse lacks it. `report` receives a line in both cases. Raises WheelhouseError.
     """
+    from agent.environment import horovod_wheelhouse  # Not at the top: preparing a node needs it only for a build.
+
     name = f"{fingerprint(settings, toolchain)}/{wheel_name(toolchain.platform)}"
     fetched = scratch / wheel_name(toolchain.platform)
     if not horovod_wheelhouse.fetch(settings.wheelhouse, name, fetched):

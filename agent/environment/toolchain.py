@@ -10,7 +10,6 @@ support CUDA 13 (580 or later). Built with 13.0, and run on an H200 with driver 
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import importlib.util
 import re
 import shutil
@@ -198,11 +197,7 @@ def installed_tensorflow() -> tuple[str, Path]:
     """
     spec = importlib.util.find_spec("tensorflow")
     for name in TENSORFLOW_PACKAGES:
-        try:
-            version = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        if spec is not None and spec.origin is not None:
+        if (version := _installed(name)) and spec is not None and spec.origin is not None:
             return version, Path(spec.origin).parent / "include"
     raise NotCoveredError(
         f"{sys.executable} has no TensorFlow",
@@ -212,13 +207,22 @@ def installed_tensorflow() -> tuple[str, Path]:
 
 def installed_torch() -> str:
     """Return PyTorch's version without importing it, which takes seconds. Raises NotCoveredError without PyTorch."""
+    if version := _installed(TORCH):
+        return version
+    raise NotCoveredError(
+        f"{sys.executable} has no PyTorch",
+        "Install it first: Horovod is built with PyTorch's headers.",
+    )
+
+
+def _installed(name: str) -> str:
+    """Return the version of an installed package; "" if it is not installed."""
+    import importlib.metadata  # Not at the top: preparing a node needs it only for a build.
+
     try:
-        return importlib.metadata.version(TORCH)
+        return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        raise NotCoveredError(
-            f"{sys.executable} has no PyTorch",
-            "Install it first: Horovod is built with PyTorch's headers.",
-        ) from None
+        return ""
 
 
 def cuda_major(frameworks: Sequence[str]) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import socket
 import threading
 from collections.abc import Iterator
@@ -101,7 +100,7 @@ def move_directory(path: Path) -> None:
     The new name is NAME.moved- and eight random digits. Does nothing for a file, a link or a missing path.
     """
     if path.is_dir() and not path.is_symlink():
-        path.rename(path.with_name(f"{path.name}.moved-{secrets.token_hex(4)}"))
+        path.rename(path.with_name(f"{path.name}.moved-{os.urandom(4).hex()}"))
 
 
 def open_to_append(path: Path, *, buffering: int = -1) -> IO[bytes]:

@@ -14,13 +14,10 @@ take. The store prints the missing ranks. After a rank has exited, requests are 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import resource
 import select
-import shlex
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -29,10 +26,7 @@ from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar, Final
 
-from agent.launch.output_lines import Lines
-from agent.launch.rank_parent import EXITED
-from agent.spec.nodes import NODE_PYTHON
-from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE
+from agent.launch.rank_parent import EXITED, STORE_MISSING, STORE_PORT, STORE_WAITS
 
 MEMORY: Final = 2 << 30
 """Address space of the store, bytes. The addresses of a thousand ranks take a few hundred MB."""
@@ -44,12 +38,6 @@ _REQUEST_S: Final = 3
 REPORT_S: Final = 120.0
 """Ranks that have not joined are reported after this time, and again whenever the wait has doubled."""
 _LOOK_S: Final = 1.0
-WAIT: Final = "wait"
-GLOO_TIMEOUT: Final = "HOROVOD_GLOO_TIMEOUT_SECONDS"
-_PORT: Final = "deepcdk-gloo-store "
-_MISSING: Final = "deepcdk-gloo-store-missing "
-_MAX_GREETING: Final = 1 << 16
-_MAX_SHOWN: Final = 8
 
 
 def scope_sizes(hosts: str) -> dict[str, int]:
@@ -111,7 +99,7 @@ class Store(ThreadingHTTPServer):
         missing = [str(rank) for rank in range(self._sizes["global"]) if str(rank) not in joined]
         if missing:
             self._reported_s = waited_s
-            print(f"{_MISSING}{waited_s:.0f} {' '.join(missing)}", flush=True)
+            print(f"{STORE_MISSING}{waited_s:.0f} {' '.join(missing)}", flush=True)
 
     def put(self, scope: str, key: str, value: bytes) -> None:
         """Store a value and wake up the requests that wait for it."""
@@ -189,83 +177,6 @@ class _Request(BaseHTTPRequestHandler):
         """Do not log requests."""
 
 
-class RemoteStore:
-    """The store of one run, as used by horovodrun on the master instead of Horovod's RendezvousServer."""
-
-    def __init__(self, hosts: str, directory: str, *, waits: bool = True) -> None:
-        """Configure the store. `hosts`: NAME:SLOTS,...; it runs on the first. `directory`: the agent's, on that host.
-
-        `waits`: whether ranks wait for each other as long as all are alive, instead of Horovod's time-out.
-        """
-        self._hosts, self._directory, self._waits = hosts, directory, waits
-        self._host = hosts.partition(":")[0]
-        self._ssh: subprocess.Popen[bytes] | None = None
-
-    @functools.cached_property
-    def address(self) -> str:
-        """Return the address of the store for ranks. Exits this process with a message if the name does not resolve."""
-        try:
-            return socket.gethostbyname(self._host)
-        except OSError as error:
-            sys.exit(
-                f"[launcher] the name {self._host} does not resolve on the master: {error.strerror}; `fab status` "
-                "shows the nodes"
-            )
-
-    def begin(self) -> None:
-        """Start the store without waiting for it. It exits with this process, which closes its standard input."""
-        marks = [f"{name}={os.environ[name]}" for name in (RUN_VARIABLE, RUNS_VARIABLE)]
-        # One memory pool per thread would reserve more address space than the store may use.
-        words = ["env", *marks, "MALLOC_ARENA_MAX=1", "PYTHONDONTWRITEBYTECODE=1", NODE_PYTHON, "-S"]
-        words += ["-m", "agent.launch.gloo_store", self.address, self._hosts, *([WAIT] if self._waits else [])]
-        script = f"cd {shlex.quote(self._directory)} && exec {shlex.join(words)}"
-        self._ssh = subprocess.Popen(["ssh", self._host, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def start(self) -> int:
-        """Start the store if necessary, wait for its port, and return the port.
-
-        Also starts a thread that prints the store's reports of missing ranks. If the store fails, this process exits
-        with a message.
-        """
-        if self._ssh is None:
-            self.begin()
-        ssh, answer = self._ssh, b""
-        while block := os.read(ssh.stdout.fileno(), 1 << 12):  # type: ignore[union-attr]  # a pipe
-            answer = (answer + block)[-_MAX_GREETING:]
-            for line in answer.split(b"\n")[:-1]:
-                port = line.removeprefix(_PORT.encode())
-                if port != line and port.isdigit() and len(port) < 6:
-                    threading.Thread(target=self._forward, daemon=True).start()
-                    return int(port)
-        sys.exit(f"[launcher] {self._host} ended: {ssh.wait()}")  # type: ignore[union-attr]  # it was begun
-
-    def _forward(self) -> None:
-        """Print the store's reports of missing ranks as sentences, until the store exits.
-
-        Only rank numbers are accepted, because ranks can forge such lines.
-        """
-        places = [
-            name for host in self._hosts.split(",") for name in [host.rpartition(":")[0]] * int(host.rpartition(":")[2])
-        ]
-        lines = Lines(b"", _MAX_GREETING)
-        while block := os.read(self._ssh.stdout.fileno(), 1 << 12):  # type: ignore[union-attr]  # it was begun
-            for line in lines.feed(block):
-                words = line.decode(errors="replace").removeprefix(_MISSING).split()
-                if not line.startswith(_MISSING.encode()) or not all(
-                    word.isdecimal() and len(word) < 7 for word in words
-                ):
-                    continue
-                waited_s, *ranks = map(int, words)
-                shown = [f"rank {rank} on {places[rank]}" for rank in ranks if rank < len(places)]
-                more = f" and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
-                late = f"{', '.join(shown[:_MAX_SHOWN])}{more} to call hvd.init()"
-                limit = f"their processes are alive. To limit the wait: --env {GLOO_TIMEOUT}=600"
-                print(f"[launcher] waited {waited_s} s for {late}; {limit}", flush=True)
-
-    def init(self, plan: object) -> None:
-        """Do nothing: the store already knows its ranks. Horovod calls this method."""
-
-
 def main(argv: Sequence[str]) -> int:
     """Run the store and print `deepcdk-gloo-store PORT`; return 0 when standard input ends.
 
@@ -275,9 +186,9 @@ def main(argv: Sequence[str]) -> int:
     address, hosts, *option = argv
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     threading.stack_size(_STACK)
-    store = Store(address, scope_sizes(hosts), waits=WAIT in option)
+    store = Store(address, scope_sizes(hosts), waits=STORE_WAITS in option)
     threading.Thread(target=store.serve_forever, daemon=True).start()
-    print(f"{_PORT}{store.server_port}", flush=True)
+    print(f"{STORE_PORT}{store.server_port}", flush=True)
     with contextlib.suppress(OSError):
         while os.read(sys.stdin.fileno(), 1 << 10):
             pass

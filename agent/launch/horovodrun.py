@@ -14,27 +14,28 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import multiprocessing
 import os
 import select
+import shlex
+import socket
+import subprocess
 import sys
-import tempfile
+import threading
 from collections.abc import Sequence
-from multiprocessing import forkserver
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
-from agent.launch import mpirun
 from agent.launch.output_lines import Lines
-from agent.launch.rank_parent import SILENCE_S
+from agent.launch.rank_parent import SILENCE_S, STORE_MISSING, STORE_PORT, STORE_WAITS
+from agent.spec.nodes import NODE_PYTHON
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
-
-if TYPE_CHECKING:
-    from agent.launch.gloo_store import RemoteStore
 
 RANK_FAILED: Final = "Horovod detected that one or more processes exited with non-zero status"
 """Beginning of Horovod's message about the rank that exited first."""
+GLOO_TIMEOUT: Final = "HOROVOD_GLOO_TIMEOUT_SECONDS"
+_MAX_GREETING: Final = 1 << 16
+_MAX_SHOWN: Final = 8
 
 
 def option(arguments: Sequence[str], name: str) -> str:
@@ -48,6 +49,83 @@ def cache_folder(folder: str, arguments: Sequence[str]) -> str:
     Horovod has a single file there, which concurrent runs on different hosts would overwrite.
     """
     return str(Path(folder) / hashlib.sha256(option(arguments, "-H").encode()).hexdigest()[:16])
+
+
+class RemoteStore:
+    """The store of one run, as used by horovodrun on the master instead of Horovod's RendezvousServer."""
+
+    def __init__(self, hosts: str, directory: str, *, waits: bool = True) -> None:
+        """Configure the store. `hosts`: NAME:SLOTS,...; it runs on the first. `directory`: the agent's, on that host.
+
+        `waits`: whether ranks wait for each other as long as all are alive, instead of Horovod's time-out.
+        """
+        self._hosts, self._directory, self._waits = hosts, directory, waits
+        self._host = hosts.partition(":")[0]
+        self._ssh: subprocess.Popen[bytes] | None = None
+
+    @functools.cached_property
+    def address(self) -> str:
+        """Return the address of the store for ranks. Exits this process with a message if the name does not resolve."""
+        try:
+            return socket.gethostbyname(self._host)
+        except OSError as error:
+            sys.exit(
+                f"[launcher] the name {self._host} does not resolve on the master: {error.strerror}; `fab status` "
+                "shows the nodes"
+            )
+
+    def begin(self) -> None:
+        """Start the store without waiting for it. It exits with this process, which closes its standard input."""
+        marks = [f"{name}={os.environ[name]}" for name in (RUN_VARIABLE, RUNS_VARIABLE)]
+        # One memory pool per thread would reserve more address space than the store may use.
+        words = ["env", *marks, "MALLOC_ARENA_MAX=1", "PYTHONDONTWRITEBYTECODE=1", NODE_PYTHON, "-S"]
+        words += ["-m", "agent.launch.gloo_store", self.address, self._hosts, *([STORE_WAITS] if self._waits else [])]
+        script = f"cd {shlex.quote(self._directory)} && exec {shlex.join(words)}"
+        self._ssh = subprocess.Popen(["ssh", self._host, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def start(self) -> int:
+        """Start the store if necessary, wait for its port, and return the port.
+
+        Also starts a thread that prints the store's reports of missing ranks. If the store fails, this process exits
+        with a message.
+        """
+        if self._ssh is None:
+            self.begin()
+        ssh, answer = self._ssh, b""
+        while block := os.read(ssh.stdout.fileno(), 1 << 12):  # type: ignore[union-attr]  # a pipe
+            answer = (answer + block)[-_MAX_GREETING:]
+            for line in answer.split(b"\n")[:-1]:
+                port = line.removeprefix(STORE_PORT.encode())
+                if port != line and port.isdigit() and len(port) < 6:
+                    threading.Thread(target=self._forward, daemon=True).start()
+                    return int(port)
+        sys.exit(f"[launcher] {self._host} ended: {ssh.wait()}")  # type: ignore[union-attr]  # it was begun
+
+    def _forward(self) -> None:
+        """Print the store's reports of missing ranks as sentences, until the store exits.
+
+        Only rank numbers are accepted, because ranks can forge such lines.
+        """
+        places = [
+            name for host in self._hosts.split(",") for name in [host.rpartition(":")[0]] * int(host.rpartition(":")[2])
+        ]
+        lines = Lines(b"", _MAX_GREETING)
+        while block := os.read(self._ssh.stdout.fileno(), 1 << 12):  # type: ignore[union-attr]  # it was begun
+            for line in lines.feed(block):
+                words = line.decode(errors="replace").removeprefix(STORE_MISSING).split()
+                if not line.startswith(STORE_MISSING.encode()) or not all(
+                    word.isdecimal() and len(word) < 7 for word in words
+                ):
+                    continue
+                waited_s, *ranks = map(int, words)
+                shown = [f"rank {rank} on {places[rank]}" for rank in ranks if rank < len(places)]
+                more = f" and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
+                late = f"{', '.join(shown[:_MAX_SHOWN])}{more} to call hvd.init()"
+                limit = f"their processes are alive. To limit the wait: --env {GLOO_TIMEOUT}=600"
+                print(f"[launcher] waited {waited_s} s for {late}; {limit}", flush=True)
+
+    def init(self, plan: object) -> None:
+        """Do nothing: the store already knows its ranks. Horovod calls this method."""
 
 
 def keep_off_master(launch: Any, gloo_run: Any, store: RemoteStore) -> None:
@@ -70,6 +148,11 @@ def start_fork_server() -> SimpleNamespace:
     0.35 s when forked. The server starts up while this process imports Horovod. It listens on a socket below /tmp,
     because a path below TMPDIR may be too long for a socket. This process keeps all its temporary files there.
     """
+    # Not at the top: the store starts before.
+    import multiprocessing
+    import tempfile
+    from multiprocessing import forkserver
+
     tempfile.tempdir = "/tmp"  # noqa: S108  # multiprocessing makes a directory with a random name there
     modules = ["agent.launch.rank_parent", "agent.spec.run", "horovod.runner.common.util.safe_shell_exec"]
     multiprocessing.set_forkserver_preload(modules)
@@ -108,8 +191,6 @@ def main() -> None:
         del sys.argv[1:3]
     in_run = RUN_VARIABLE in os.environ
     if in_run:
-        from agent.launch.gloo_store import GLOO_TIMEOUT, RemoteStore
-
         spec = RunSpec.read(f"{os.environ[RUNS_VARIABLE]}/{os.environ[RUN_VARIABLE]}")
         is_given = GLOO_TIMEOUT in {*dict(spec.environment), *spec.secrets}
         store = RemoteStore(option(sys.argv, "-H"), option(sys.argv, "-C"), waits=not is_given)
@@ -123,7 +204,10 @@ def main() -> None:
 
     launch.CACHE_FOLDER = cache_folder(launch.CACHE_FOLDER, sys.argv[1:])
     launch.gloo_built = launch.mpi_built = lambda verbose=False: True
-    launch.mpi_run = functools.partial(mpirun.run, runtime)
+    if "--mpi" in sys.argv:
+        from agent.launch import mpirun  # Not at the top: other ranks start faster.
+
+        launch.mpi_run = functools.partial(mpirun.run, runtime)
     if processes:
         safe_shell_exec.multiprocessing = processes
     safe_shell_exec.prefix_connection = forward_output

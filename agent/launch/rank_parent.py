@@ -48,6 +48,11 @@ SILENCE_S: Final = 1.0
 _ENDING_S: Final = 0.1
 EXITED: Final = "exited"
 """Scope for exited ranks in the store that connects ranks over Gloo (`agent.launch.gloo_store`)."""
+STORE_PORT: Final = "deepcdk-gloo-store "
+STORE_MISSING: Final = "deepcdk-gloo-store-missing "
+"""Beginnings of the store's lines with its port, and with the ranks that have not joined."""
+STORE_WAITS: Final = "wait"
+"""The store's argument to let requests wait for ranks that have not joined."""
 _STORE_S: Final = 3.0
 _PLACES: Final = {f"HOROVOD_{name}": f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")}
 _END: Final = "[launcher] rank {rank} ended: {status}"

@@ -16,7 +16,6 @@ import functools
 import importlib.util
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -38,6 +37,8 @@ REPEATS: Final = 3
 def median_s(work: Callable[[], object], repeats: int = REPEATS) -> float:
     """Return the median duration of `work`, s, after one warm-up call."""
     work()
+    import statistics  # Not at the top: the supervisor imports this module too.
+
     return statistics.median(_timed(work) for _ in range(repeats))
 
 

@@ -11,7 +11,6 @@ it survives a reboot. It is removed when the run ends.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import json
 import subprocess
@@ -125,6 +124,8 @@ def distribute(
         except OSError as error:
             return describe(error)
         return "" if done.returncode == 0 else done.stderr.decode(errors="replace").strip()[-500:] or "no output"
+
+    import concurrent.futures  # Not at the top: ranks import this module too.
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(spec.hosts)))) as pool:
         answers = list(pool.map(one, spec.hosts))

@@ -24,7 +24,6 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.environment.program_packages import Overlay
 from agent.errors import describe
 from agent.files.atomic_write import MAKE_ROOM, full_disk
 from agent.hardware.gpus import count_gpu_devices
@@ -211,6 +210,8 @@ def make_python(spec: RunSpec, runtime: Path, log: Path) -> Path:
     """
     if not spec.locked:
         return runtime
+    from agent.environment.program_packages import Overlay  # Not at the top, as in `prepare_host`.
+
     return Overlay(
         runtime=runtime,
         program=Path(spec.program_directory),

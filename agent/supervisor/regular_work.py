@@ -12,7 +12,7 @@ from agent.runs import liveness, run_log
 from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.spec.run import RunSpec
-from agent.supervisor import notification, scheduler
+from agent.supervisor import notification
 from agent.supervisor.attempt import StopRequest
 from agent.supervisor.cost_meter import Meter
 from agent.supervisor.idle_alarm_metric import METRIC, LiveMetric
@@ -57,6 +57,8 @@ class Heartbeat:
             with contextlib.suppress(OSError):
                 run_log.cut(self.directory.log)
             if not self.stop.is_made():  # no scheduler may start while the master shuts down
+                from agent.supervisor import scheduler  # Not at the top: the ranks start sooner.
+
                 with contextlib.suppress(OSError):
                     scheduler.ensure_running(self.runs)  # the scheduler and this process watch each other
             if self.stored.copier.is_due:

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from agent.launch.gloo_store import MAX_VALUE, RemoteStore, scope_sizes
+from agent.launch.gloo_store import MAX_VALUE, scope_sizes
+from agent.launch.horovodrun import RemoteStore
 from agent.spec.launchers import RANK_PARENT
 from tests.waiting import eventually
 
