@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agent.staging.errors import DatasetError
-from agent.staging.s3_objects import Prefix
 from payload.settings.validation import SettingError, setting
+
+if TYPE_CHECKING:
+    from agent.staging.s3_objects import Prefix
 
 NETWORKS: Final = (
     *("alexnet", "fashion-vgg", "googlenet", "inception-bn", "inception-v3", "lenet", "lstm"),
@@ -219,6 +221,8 @@ def parse_checkpoint_dir(text: str) -> Path | Prefix | None:
     """
     if not text.startswith("s3:"):
         return Path(text) if text else None
+    from agent.staging.s3_objects import Prefix  # Not at the top: `fab train` starts sooner.
+
     try:
         prefix = Prefix.parse(text)
     except DatasetError as error:
