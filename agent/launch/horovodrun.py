@@ -23,7 +23,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import IO, Any, Final
 
 from agent.launch.output_lines import Lines
@@ -199,6 +199,9 @@ def main() -> None:
     # mpirun starts its ranks itself, and this process may become mpirun.
     processes = None if "--mpi" in sys.argv else start_fork_server()
 
+    # Horovod's launcher for LSF clusters would import setuptools.
+    sys.modules["horovod.runner.js_run"] = without_lsf = ModuleType("horovod.runner.js_run")
+    vars(without_lsf).update(js_run=None, is_jsrun_installed=lambda: False)
     from horovod.runner import gloo_run, launch
     from horovod.runner.common.util import safe_shell_exec
 

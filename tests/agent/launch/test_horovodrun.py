@@ -86,6 +86,7 @@ def test_over_mpi_horovodrun_executes_mpirun_of_its_environment() -> None:
     done = launch(3, "--mpi")
     assert done.returncode == 3, done.stderr
     assert "import 'multiprocessing.forkserver'" not in done.stderr, "it would import it"
+    assert "import 'setuptools" not in done.stderr
     said = [line for line in done.stderr.splitlines() if re.match(r"\[\d\]<stdout>:rank", line)]
     assert sorted(said) == ["[0]<stdout>:rank 0 2 mpi mpi", "[1]<stdout>:rank 1 2 mpi mpi"]
     assert "import 'tensorflow" not in done.stderr
