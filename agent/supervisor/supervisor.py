@@ -55,7 +55,7 @@ class Supervisor:
         self._live_metric = LiveMetric(self.directory, run)
         self._notifier = Notifier(spec.notify, spec.run_id, self.directory.path, self._log)
         self._before = before
-        state = State.starting(spec)
+        state = dataclasses.replace(State.starting(spec), reason="preparing the nodes")
         if before:
             state = dataclasses.replace(state, started=before.started, reason=before.reason)
         self._restarts: list[dict[str, Any]] = [*before.restarts] if before else []
@@ -128,7 +128,6 @@ class Supervisor:
 
     def _carry_through(self) -> State:
         if not self._before:
-            self._stored.update(reason="preparing the nodes")
             self._stored.record_step("started", **{WANTED: self._wanted})
         try:
             rank_permissions.open_to_ranks(self.directory, self.runs.live)
