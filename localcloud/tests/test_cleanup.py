@@ -48,7 +48,7 @@ def test_cloud_starts_while_another_removes_shared_directory(tmp_path: Path) -> 
         other.join()
 
 
-def test_directories_are_removed_and_other_clouds_stay(tmp_path: Path) -> None:
+def test_directories_are_removed_and_other_clouds_are_kept(tmp_path: Path) -> None:
     mine, other = layout(tmp_path), layout(tmp_path, "lc1")
     for one in (mine, other):
         one.run.mkdir(parents=True)

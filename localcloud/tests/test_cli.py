@@ -91,7 +91,7 @@ def test_command_that_cannot_be_executed_is_reported(
     assert message in capsys.readouterr().err
 
 
-def test_user_without_access_to_control_socket_is_told_to_use_sudo(
+def test_user_without_access_to_control_socket_is_advised_to_use_sudo(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(self: socket.socket, address: str) -> None:

@@ -59,7 +59,7 @@ def test_unsupported_host_options_are_rejected_at_start(words: list[str], why: s
         from_arguments(_parser().parse_args(["start", *words]))
 
 
-def test_a_request_is_answered_by_one_line() -> None:
+def test_request_is_answered_by_one_line() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.sendall(b'{"do": "status"}\n')

@@ -71,7 +71,7 @@ def test_descriptor_forgotten_by_another_callback_is_not_called_back(poller: FdP
         os.close(fd)
 
 
-def test_a_failing_descriptor_does_not_stop_the_others() -> None:
+def test_failing_descriptor_does_not_stop_the_others() -> None:
     poller = FdPoller()
     (bad_out, bad_in), (out, into) = os.pipe(), os.pipe()
     done = threading.Event()

@@ -101,7 +101,7 @@ def deployed() -> Iterator[None]:
         call("stop")
 
 
-def test_a_busy_host_stays_and_an_idle_one_is_terminated_and_may_return(deployed: None) -> None:
+def test_busy_host_is_kept_and_idle_host_is_terminated_and_may_return(deployed: None) -> None:
     eventually(lambda: len(hosts()) == 1)
     (worker,) = hosts()
     time.sleep(2.0 * PERIODS)  # twice the time of an idle group

@@ -48,7 +48,7 @@ def test_jsii_cache_is_the_callers() -> None:
 
 @pytest.mark.root
 @pytest.mark.parametrize("servers", [{"index.example": "198.18.9.9"}, {}])
-def test_the_laptop_finds_the_servers_of_the_package_index_and_the_machine_does_not(servers: dict[str, str]) -> None:
+def test_laptop_finds_the_servers_of_the_package_index_and_the_machine_does_not(servers: dict[str, str]) -> None:
     before = Path("/etc/hosts").read_text()
     program = (
         "import os, sys; from localcloud.laptop import replace_process; "

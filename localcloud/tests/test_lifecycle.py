@@ -87,7 +87,7 @@ def test_stop_leaves_nothing_and_may_be_repeated(started: dict[str, Any]) -> Non
     assert (again.returncode, "was not running" in again.stdout) == (0, True)
 
 
-def test_second_start_is_refused(started: dict[str, Any]) -> None:
+def test_second_start_is_rejected(started: dict[str, Any]) -> None:
     done = call("start")
     assert done.returncode == 1
     assert "already running" in done.stderr

@@ -33,7 +33,7 @@ def test_missing_iam_evaluator_is_reported_with_install_command(
         machine_requirements.check()
 
 
-def test_an_option_names_its_missing_commands_and_devices(tmp_path: Path) -> None:
+def test_option_reports_its_missing_commands_and_devices(tmp_path: Path) -> None:
     commands = {"bash": "bash", "dnsmasq": "dnsmasq-base"}
     assert missing({"bash": "/bin/bash"}.get, commands, "--hosts vm", {tmp_path: "tun", Path("/dev/null"): "null"}) == [
         "--hosts vm: command dnsmasq not found; on Debian or Ubuntu: apt-get install dnsmasq-base",

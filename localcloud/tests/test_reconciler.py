@@ -69,7 +69,7 @@ def test_laptop_reaches_master_on_ssh_only(testbed: SmallCloud) -> None:
         assert not reachable(laptop, MASTER_PUBLIC, 8888)
 
 
-def test_outside_host_is_refused_by_the_cidr_of_the_rule(testbed: SmallCloud) -> None:
+def test_outside_host_is_rejected_by_the_cidr_of_the_rule(testbed: SmallCloud) -> None:
     assert not reachable(testbed.internet.namespace, MASTER_PUBLIC, 22)
 
 
@@ -151,7 +151,7 @@ def test_hosts_have_this_python_and_the_aws_cli(testbed: SmallCloud) -> None:
     assert testbed.execute(WORKER, "aws --version", user="ec2-user").stdout.startswith("aws-cli/")
 
 
-def test_unknown_file_system_is_refused(testbed: SmallCloud) -> None:
+def test_unknown_file_system_is_rejected(testbed: SmallCloud) -> None:
     done = testbed.execute(WORKER, "mount -t nfs4 fs-99999999.efs.us-east-1.amazonaws.com:/ /mnt")
     assert done.returncode != 0
     assert "Failed to resolve" in done.stderr
@@ -215,7 +215,7 @@ def test_machine_that_cannot_mount_files_gives_a_host_a_directory(own_world: Sma
     assert list(own_world.layout.volumes.iterdir()) == []
 
 
-def test_a_host_without_a_volume_is_reported(sized_world: SmallCloud) -> None:
+def test_host_without_a_volume_is_reported(sized_world: SmallCloud) -> None:
     sized_world.cloud.now = snapshot(dataclasses.replace(WORKER, volume_gib=0))
     sized_world.reconciler.reconcile()
     assert "mke2fs" in sized_world.cloud.failed[WORKER.id]
@@ -277,7 +277,7 @@ def test_rules_follow_the_snapshot_while_hosts_run(own_world: SmallCloud) -> Non
     assert not reachable(own_world.namespace(OTHER), WORKER_IP, 22)
 
 
-def test_a_mount_through_a_closed_mount_target_is_rejected(own_world: SmallCloud) -> None:
+def test_mount_through_a_closed_mount_target_is_rejected(own_world: SmallCloud) -> None:
     own_world.show(snapshot(dataclasses.replace(WORKER, group_ids=("sg-closed",))))
     mount = "MOUNT_TIMEOUT_S=1 mount -t nfs4 fs-0123abcd.efs.us-east-1.amazonaws.com:/ /mnt"
     done = own_world.execute(WORKER, mount)

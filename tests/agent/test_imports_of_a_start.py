@@ -29,7 +29,7 @@ LOADED = "import sys, {module}; print(*sorted(sys.modules))"
         ),
     ],
 )
-def test_a_start_imports_nothing_that_most_runs_do_without(module: str, unneeded: set[str]) -> None:
+def test_start_imports_nothing_unused_by_most_runs(module: str, unneeded: set[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-S", "-c", LOADED.format(module=module)],
         cwd=PROJECT, capture_output=True, text=True, timeout=60, check=True,

@@ -32,7 +32,7 @@ def test_polling_returns_last_false_value_after_timeout(clock: list[float]) -> N
     assert asked == [100.0, 102.0, 104.0, 105.0]
 
 
-def test_a_child_that_ignores_sigterm_is_killed() -> None:
+def test_child_that_ignores_sigterm_is_killed() -> None:
     script = "trap '' TERM; echo x; while :; do sleep 0.1; done"
     with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None and child.stdout.read(1) == b"x"

@@ -20,7 +20,7 @@ def test_each_page_shows_the_table_of_its_file(page: str) -> None:
     assert text == with_table(text, json.loads((ROOT / FILE).read_text()), page), "run python -m benchmarks.figures"
 
 
-def test_a_new_result_replaces_the_old_one_in_file_and_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_result_replaces_the_old_one_in_file_and_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (FILE, *PAGES):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -64,7 +64,7 @@ def test_limit_applies_to_known_median(limit: str, values: list[float], is_misse
     assert missed({"limit": limit}, [{"values": values}]) == is_missed
 
 
-def test_a_median_is_shown_with_its_range() -> None:
+def test_median_is_shown_with_its_range() -> None:
     row = {"figure": "speed", "results": ["ours"], "unit": " GB/s", "decimals": 2, "limit": "at least 1.3"}
     results = {"ours": {"values": [1.25, 1.0, 1.5], "date": "2026-11-22", "machine": "new", "versions": "TensorFlow 2"}}
     shown = "| speed | 1.25 GB/s (1.00 to 1.50) | at least 1.3: **missed** | 2026-11-22 | new; TensorFlow 2 |"

@@ -106,7 +106,7 @@ def test_page_shows_only_results_of_the_benchmark() -> None:
 @pytest.mark.horovod
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("name", ["LeNet", "allreduce", "program"])
-def test_a_short_round_measures_plausible_speeds(name: str) -> None:
+def test_short_round_measures_plausible_speeds(name: str) -> None:
     case = CASES[name].shortened()
     low, high = {"LeNet": (50, 1e6), "allreduce": (0.005, 100), "program": (5, 1e6)}[name]
     for way in set(case.ways) - {"ddp"}:

@@ -76,7 +76,7 @@ def test_command_is_shortened(shown: str, brief: str) -> None:
         ("Linux", False, 'do: install deepcdk with its extra: `pip install "deepcdk[localcloud]"`'),
     ],
 )
-def test_a_machine_that_cannot_run_an_embedded_cloud_is_rejected_with_its_needs(
+def test_machine_unfit_for_embedded_cloud_is_rejected_with_requirements(
     system: str, has_localcloud: bool, says: str
 ) -> None:
     with pytest.raises(demo.NoCloudError) as found:

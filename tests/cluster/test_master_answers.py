@@ -88,14 +88,14 @@ def test_invalid_run_id_is_rejected_with_name_of_master(verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ANSWERS)
-def test_an_answer_about_another_run_is_refused(verb: str) -> None:
+def test_answer_about_another_run_is_rejected(verb: str) -> None:
     with pytest.raises(AnswerError, match="it is about another run than two\n  answer: 'one'"):
         ask(answer(ANSWERS[verb]), verb, "two")
     assert ask(answer(ANSWERS[verb]), verb, "one") == ANSWERS[verb]
     assert ask(answer(ANSWERS[verb]), verb, "") == ANSWERS[verb] or verb == "remove"
 
 
-def test_a_record_is_of_one_run() -> None:
+def test_record_is_of_one_run() -> None:
     for part in ("state", "spec"):
         spoilt = put(RECORD, (part, "run_id"), "two")
         with pytest.raises(AnswerError, match=f"{part} belongs to another run"):

@@ -16,7 +16,7 @@ def test_polling_checks_immediately_and_once_after_timeout(slept: list[float]) -
     assert len(slept) == 3
 
 
-def test_a_background_call_returns_its_result_or_raises_its_error() -> None:
+def test_background_call_returns_its_result_or_raises_its_error() -> None:
     gate = threading.Event()
     future = in_background(lambda: gate.wait(60) and "there")
     gate.set()

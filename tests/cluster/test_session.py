@@ -92,7 +92,7 @@ def test_only_deployments_check_the_whole_configuration(project: Path) -> None:
     assert read_config(project, wrong, deploying=False).max_workers == 999
 
 
-def test_a_deployment_is_checked_for_the_region_of_the_credentials(
+def test_deployment_is_checked_for_the_region_of_the_credentials(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")

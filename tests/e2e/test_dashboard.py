@@ -51,7 +51,7 @@ def page(cluster: EmbeddedCloud, tmp_path: Path) -> Iterator[Page]:
     assert dashboard.returncode == 0
 
 
-def test_a_run_is_watched_stopped_and_resumed(cluster: EmbeddedCloud, page: Page) -> None:
+def test_run_is_watched_stopped_and_resumed(cluster: EmbeddedCloud, page: Page) -> None:
     expect(page.locator(".nodes tbody tr")).to_have_count(3)
     expect(page.locator(".nodes")).to_contain_text("worker2")
     begun = cluster.fab(
@@ -88,7 +88,7 @@ def test_a_run_is_watched_stopped_and_resumed(cluster: EmbeddedCloud, page: Page
     expect(opened.value.locator("h1")).to_have_text(run_id)
 
 
-def test_a_sweep_is_stopped_and_resumed_on_its_page(cluster: EmbeddedCloud, page: Page) -> None:
+def test_sweep_is_stopped_and_resumed_on_its_page(cluster: EmbeddedCloud, page: Page) -> None:
     grid = ("--recipe", "digits", "--epochs", "5000", "--grid", "learning-rate=0.1,0.01")
     cluster.fab("sweep", *grid, "--name", "two-rates", "--yes")
     page.goto(urljoin(page.url, "/sweeps/two-rates"))

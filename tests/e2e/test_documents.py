@@ -45,7 +45,7 @@ def run_id(cluster: EmbeddedCloud) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("words", "keys"), DOCUMENTS, ids=lambda value: value[0] if isinstance(value, tuple) else "")
-def test_the_output_is_one_document_with_these_keys(
+def test_output_is_one_document_with_these_keys(
     cluster: EmbeddedCloud, run_id: str, words: tuple[str, ...], keys: set[str], tmp_path: Path
 ) -> None:
     into = ("--into", f"{tmp_path}/") if words[0] in ("fetch", "report") else ()

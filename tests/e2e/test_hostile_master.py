@@ -44,7 +44,7 @@ def tree(directory: Path) -> dict[str, str | None]:
     return {str(path.relative_to(directory)): path.read_text() if path.is_file() else None for path in found}
 
 
-def test_the_newest_run_cannot_have_the_name_of_a_package_of_the_laptop(cluster: EmbeddedCloud, tmp_path: Path) -> None:
+def test_newest_run_cannot_have_the_name_of_a_package_of_the_laptop(cluster: EmbeddedCloud, tmp_path: Path) -> None:
     (tmp_path / "cluster").mkdir()
     (tmp_path / "cluster" / "session.py").write_text("mine")
     before = tree(tmp_path)

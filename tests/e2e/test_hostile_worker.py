@@ -29,7 +29,7 @@ def nodes(cluster: EmbeddedCloud) -> Iterator[Cluster]:
         yield found
 
 
-def test_the_laptop_excludes_a_worker_with_a_hostile_address_and_reports_it(nodes: Cluster) -> None:
+def test_laptop_excludes_a_worker_with_a_hostile_address_and_reports_it(nodes: Cluster) -> None:
     cloud = nodes.cloud
     nodes.plant(IP, f"10.0.64.5\\'$(touch {INJECTED})\\'")
     told = f"{VICTIM} is left out: its ip in the registry is invalid"

@@ -181,7 +181,7 @@ def test_killed_rank_stops_others_and_is_reported_with_last_lines(cluster: Embed
         assert cluster.on(worker["InstanceId"], "bash", "-c", ALIVE).stdout == ""
 
 
-def test_a_run_with_a_killed_rank_restarts_by_itself(cluster: EmbeddedCloud, program: Path) -> None:
+def test_run_with_a_killed_rank_restarts_by_itself(cluster: EmbeddedCloud, program: Path) -> None:
     done, record = train(cluster, program, "die-once", flags=("--skip-preflight",))
     assert (done.returncode, record["state"]["state"], record["attempts"]) == (0, "succeeded", 2), done.stderr
     fault = "rank 2 on deeplearning-worker2 exited first, with signal 9 (Killed)"
@@ -199,7 +199,7 @@ def test_stopped_run_gives_each_rank_below_a_script_its_grace_time(cluster: Embe
     assert len(list((run.path / "work").glob("saved-*"))) == 4
 
 
-def test_torchrun_without_pytorch_is_refused_before_the_ranks_start(cluster: EmbeddedCloud, program: Path) -> None:
+def test_torchrun_without_pytorch_is_rejected_before_the_ranks_start(cluster: EmbeddedCloud, program: Path) -> None:
     entry = ["--payload", str(program), "--entry", "train.py", "--launcher", "torchrun"]
     failed = cluster.fab("train", "--nodes", "1", "--yes", *entry, check=False)
     assert (failed.returncode, "torchrun is part of PyTorch, which is not installed" in failed.stderr) == (1, True)

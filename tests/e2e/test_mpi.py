@@ -109,7 +109,7 @@ def met(cluster: EmbeddedCloud, program: Path) -> tuple[int, dict[str, Any], str
     return train(cluster, program, *WORDS)
 
 
-def test_the_ranks_of_all_hosts_meet_and_their_lines_stay_whole(
+def test_ranks_of_all_hosts_connect_and_print_complete_lines(
     cluster: EmbeddedCloud, met: tuple[int, dict[str, Any], str]
 ) -> None:
     status, record, log = met
@@ -155,7 +155,7 @@ def test_killed_rank_stops_the_others_and_is_reported(cluster: EmbeddedCloud, pr
         assert left.stdout == "", left.stdout
 
 
-def test_a_stopped_recipe_writes_a_checkpoint(cluster: EmbeddedCloud) -> None:
+def test_stopped_recipe_writes_a_checkpoint(cluster: EmbeddedCloud) -> None:
     words = ["--nodes", "2", "--epochs", "5000", "--controller", "mpi"]
     quickly = ["--skip-preflight", "--yes", "--detach", "--", "--checkpoint-epochs", "1"]
     found = re.search(r"run (\S+): \d+ ranks", cluster.fab("train", *words, *quickly).stdout)

@@ -65,20 +65,20 @@ def workers(cluster: EmbeddedCloud) -> list[dict[str, str]]:
     return [{"id": instance["InstanceId"], "private": instance["PrivateIpAddress"]} for instance in found[:2]]
 
 
-def test_the_laptop_reaches_ssh_of_the_master_and_no_other_port(cluster: EmbeddedCloud, master: dict[str, str]) -> None:
+def test_laptop_reaches_ssh_of_the_master_and_no_other_port(cluster: EmbeddedCloud, master: dict[str, str]) -> None:
     with listening(cluster, ["exec", master["id"]], 8080):
         reached = {port: probe(cluster, ["run"], master["public"], port) for port in (22, 111, 2049, 8080)}
     assert reached == {22: OPEN, 111: CLOSED, 2049: CLOSED, 8080: CLOSED}
 
 
-def test_a_stranger_on_the_internet_reaches_nothing(cluster: EmbeddedCloud, master: dict[str, str]) -> None:
+def test_stranger_on_the_internet_reaches_nothing(cluster: EmbeddedCloud, master: dict[str, str]) -> None:
     assert {port: probe(cluster, ["outside"], master["public"], port) for port in (22, 8080)} == {
         22: CLOSED,
         8080: CLOSED,
     }
 
 
-def test_a_worker_is_reached_through_the_master_alone(
+def test_worker_is_reached_only_through_the_master(
     cluster: EmbeddedCloud, master: dict[str, str], workers: list[dict[str, str]]
 ) -> None:
     address = workers[0]["private"]
@@ -87,7 +87,7 @@ def test_a_worker_is_reached_through_the_master_alone(
     assert probe(cluster, ["exec", master["id"]], address, 22) == OPEN
 
 
-def test_the_master_reaches_no_port_of_a_worker_but_ssh(
+def test_master_reaches_no_port_of_a_worker_but_ssh(
     cluster: EmbeddedCloud, master: dict[str, str], workers: list[dict[str, str]]
 ) -> None:
     with listening(cluster, ["exec", workers[0]["id"]], 8080):
@@ -101,7 +101,7 @@ def test_workers_reach_each_other_on_every_port(cluster: EmbeddedCloud, workers:
         assert probe(cluster, ["exec", other["id"]], one["private"], 7) == OPEN
 
 
-def test_a_worker_reaches_no_port_of_the_master(
+def test_worker_reaches_no_port_of_the_master(
     cluster: EmbeddedCloud, master: dict[str, str], workers: list[dict[str, str]]
 ) -> None:
     with listening(cluster, ["exec", master["id"]], 8081):
@@ -139,7 +139,7 @@ def test_worker_reaches_internet_only_through_nat_gateway(
         cluster.laptop("aws", "ec2", "create-route", *route, "--nat-gateway-id", gateway)
 
 
-def test_the_laptop_reaches_nothing_of_the_machine(cluster: EmbeddedCloud) -> None:
+def test_laptop_reaches_nothing_of_the_machine(cluster: EmbeddedCloud) -> None:
     routes = cluster.laptop("ip", "-o", "route").stdout
     assert "default via 100.64.0.1" in routes
     done = cluster.laptop("timeout", "2", "bash", "-c", "exec 3<>/dev/tcp/198.18.200.1/443", check=False)

@@ -109,7 +109,7 @@ def test_budget_below_its_limit_has_nothing_to_release(told: EmbeddedCloud) -> N
     assert "the budget does not block workers" in done.stderr
 
 
-def test_the_topic_of_the_alarms_reports_a_run(told: EmbeddedCloud, tmp_path: Path) -> None:
+def test_topic_of_the_alarms_reports_a_run(told: EmbeddedCloud, tmp_path: Path) -> None:
     (stack,) = told.ask("cloudformation", "describe_stacks", StackName="told")["Stacks"]
     outputs = {each["OutputKey"]: each["OutputValue"] for each in stack["Outputs"]}
     topic = outputs["AlarmTopicArns"]

@@ -71,7 +71,7 @@ def node(deployment: Deployment) -> dict[str, tuple[int, str]]:
 
 
 @pytest.mark.parametrize("probe", EVERYWHERE)
-def test_a_workers_python_makes_virtual_environments(
+def test_workers_python_makes_virtual_environments(
     node: dict[str, tuple[int, str]], probe: str, record_property: Record
 ) -> None:
     status, output = node[probe]
@@ -106,7 +106,7 @@ def test_every_node_signals_success(deployment: Deployment) -> None:
     assert len(signalled) >= len(nodes)  # Earlier tests may have replaced some.
 
 
-def test_a_spot_workers_disk_has_the_clusters_key(deployment: Deployment, record_property: Record) -> None:
+def test_spot_workers_disk_has_the_clusters_key(deployment: Deployment, record_property: Record) -> None:
     workers = {
         each["InstanceId"]: each.get("InstanceLifecycle", "on demand") for each in deployment.instances("worker")
     }

@@ -16,9 +16,7 @@ WARNING = "no network and no task can reach the master's SSH port"
     [("synth", WARNING), ("diff", "SSH from ssh_cidr")],
     ids=["synth", "diff"],
 )
-def test_a_command_of_the_cdk_needs_no_ssh_cidr(
-    cluster: EmbeddedCloud, tmp_path: Path, command: str, said: str
-) -> None:
+def test_command_of_the_cdk_needs_no_ssh_cidr(cluster: EmbeddedCloud, tmp_path: Path, command: str, said: str) -> None:
     # Run the CDK's own rules, which take four seconds, only once: at `synth`.
     unchecked = () if command == "synth" else ("env", "CDK_VALIDATION=false")
     done = cluster.laptop(*unchecked, "cdk", command, "--output", str(tmp_path))

@@ -91,7 +91,7 @@ def test_bucket_has_the_record_and_everything_but_checkpoints(
 
 
 @pytest.mark.aws
-def test_the_progress_without_a_terminal_is_plain_lines(trained: dict[str, Any]) -> None:
+def test_progress_without_a_terminal_is_plain_lines(trained: dict[str, Any]) -> None:
     assert "\x1b" not in trained["output"]
     assert "epoch" in trained["output"]
 
@@ -129,11 +129,11 @@ def test_tensorboard_shows_run_through_tunnel_and_exits_with_it(
 
 
 @pytest.mark.aws
-def test_an_unchanged_payload_uploads_nothing(deployment: Deployment, trained: dict[str, Any]) -> None:
+def test_unchanged_payload_uploads_nothing(deployment: Deployment, trained: dict[str, Any]) -> None:
     assert "unchanged" in deployment.fab("push").stdout
 
 
-def test_the_private_key_of_the_user_is_on_no_node(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
+def test_private_key_of_the_user_is_on_no_node(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
     private = cluster.laptop("cat", f"{laptop_home(cluster)}/.ssh/id_ed25519").stdout
     secret = private.splitlines()[3]  # the lines before it contain the format and the public half
     nodes = [*cluster.instances("master"), *cluster.instances("worker")]
@@ -142,7 +142,7 @@ def test_the_private_key_of_the_user_is_on_no_node(cluster: EmbeddedCloud, train
         assert cluster.on(node["InstanceId"], *search, check=False).stdout == ""
 
 
-def test_the_clusters_key_is_on_the_master_alone(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
+def test_key_of_cluster_is_only_on_the_master(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
     (master,) = cluster.instances("master")
     key = cluster.on(master["InstanceId"], "cat", "/home/ec2-user/.ssh/id_ed25519").stdout
     secret = key.splitlines()[3]
@@ -151,7 +151,7 @@ def test_the_clusters_key_is_on_the_master_alone(cluster: EmbeddedCloud, trained
         assert cluster.on(worker["InstanceId"], *search, check=False).stdout == ""
 
 
-def test_a_changed_host_key_is_refused(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
+def test_changed_host_key_is_rejected(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
     (master,) = cluster.instances("master")
     shell = (master["InstanceId"], "bash", "-c")
     cluster.on(*shell, "cp -a /etc/ssh /etc/ssh.kept && rm /etc/ssh/ssh_host_*key* && ssh-keygen -A")
@@ -196,7 +196,7 @@ def test_tasks_that_would_stop_a_live_run_are_rejected(cluster: EmbeddedCloud, w
     assert len(cluster.instances("worker")) == 2
 
 
-def test_a_stopped_run_is_reported_as_stopped_and_keeps_the_results_of_other_runs(
+def test_stopped_run_is_reported_as_stopped_and_keeps_the_results_of_other_runs(
     cluster: EmbeddedCloud, trained: dict[str, Any], waiting: str
 ) -> None:
     cluster.fab("stop", "--run", waiting)

@@ -44,7 +44,7 @@ def run(cloud: Deployment, *words: str, check: bool = True) -> subprocess.Comple
 
 
 @pytest.mark.aws
-def test_a_command_runs_on_every_worker_with_its_words_unchanged(deployment: Deployment) -> None:
+def test_command_runs_on_every_worker_with_its_words_unchanged(deployment: Deployment) -> None:
     words, value = [*NASTIEST, LONG], "".join(NASTIEST)
     echo = ["python3", "-c", "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['NASTY']]))"]
     answer = json.loads(run(deployment, "--json", "--env", f"NASTY={value}", "--", *echo, *words).stdout)
@@ -53,7 +53,7 @@ def test_a_command_runs_on_every_worker_with_its_words_unchanged(deployment: Dep
     assert answer["failed"] == []
 
 
-def test_a_failure_is_reported_as_host_and_last_lines(cluster: EmbeddedCloud) -> None:
+def test_failure_is_reported_as_host_and_last_lines(cluster: EmbeddedCloud) -> None:
     script = 'echo on $(hostname); test "$(hostname)" != "$0"'
     victim = run(cluster, "--nodes", "1", "--", "hostname").stdout.split()[-1]
     done = run(cluster, "--", "sh", "-c", script, victim, check=False)
@@ -63,7 +63,7 @@ def test_a_failure_is_reported_as_host_and_last_lines(cluster: EmbeddedCloud) ->
 
 
 @pytest.mark.aws
-def test_a_command_on_the_master_runs_once_and_its_status_is_passed_on(deployment: Deployment) -> None:
+def test_command_on_the_master_runs_once_and_its_status_is_passed_on(deployment: Deployment) -> None:
     done = run(deployment, "--master", "--env", "SECRET=a b", "--", "sh", "-c", 'echo "$SECRET"; exit 7', check=False)
     assert (done.returncode, done.stdout) == (7, "master | a b\n")
 
@@ -119,7 +119,7 @@ def test_changed_host_key_is_rejected_with_both_fingerprints(cluster: EmbeddedCl
     assert run(cluster, "--master", "--", "true").returncode == 0
 
 
-def test_a_shell_opens_on_a_worker_by_its_number(cluster: EmbeddedCloud) -> None:
+def test_shell_opens_on_a_worker_by_its_number(cluster: EmbeddedCloud) -> None:
     shell = demo.localcloud("run", "--name", cluster.name, "--", "fab", "ssh", "--node", "2", *demo.settings(2))
     done = subprocess.run(
         shell, cwd=demo.ROOT, env=demo.environment(), input="hostname; exit 5\n", capture_output=True, text=True,
@@ -171,7 +171,7 @@ def test_stopped_run_continues_from_checkpoint_on_fewer_nodes(
     assert stopped in page and "resumed from" not in page
 
 
-def test_an_ended_run_is_removed_for_good(cluster: EmbeddedCloud, stopped: str) -> None:
+def test_ended_run_is_removed_for_good(cluster: EmbeddedCloud, stopped: str) -> None:
     cluster.fab("rm", "--run", stopped, "--yes")
     gone = cluster.fab("show", "--run", stopped, check=False)
     assert (gone.returncode, f"unknown run {stopped}" in gone.stderr) == (1, True)

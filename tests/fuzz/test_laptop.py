@@ -110,7 +110,7 @@ def supervisor(text: str, status: int = 0) -> Supervisor:
 
 @settings(max_examples=EXAMPLES)
 @given(text=json_of(RECORD))
-def test_the_record_of_a_run(text: str) -> None:
+def test_record_of_a_run(text: str) -> None:
     with refused_in_words():
         record = supervisor(text).show("")
         print_table(record_table(record), check_shown)
@@ -118,7 +118,7 @@ def test_the_record_of_a_run(text: str) -> None:
 
 @settings(max_examples=EXAMPLES)
 @given(text=json_of([SUMMARY, SUMMARY]))
-def test_the_list_of_runs(text: str) -> None:
+def test_list_of_runs(text: str) -> None:
     with refused_in_words():
         print_table(runs_table(supervisor(text).runs()), check_shown)
 
@@ -149,7 +149,7 @@ def test_which_runs_have_which_nodes(text: str, refused: str) -> None:
 
 @settings(max_examples=EXAMPLES)
 @given(messages=spoilt(MESSAGES).filter(lambda made: isinstance(made, list)), live=st.booleans())
-def test_the_stream_of_a_followed_run(messages: list[Any], live: bool) -> None:
+def test_stream_of_a_followed_run(messages: list[Any], live: bool) -> None:
     shown: list[str] = []
     with refused_in_words(), contextlib.redirect_stdout(Terminal()) as terminal:
         from cluster.runs.progress_display import LiveDisplay
@@ -166,7 +166,7 @@ def test_the_stream_of_a_followed_run(messages: list[Any], live: bool) -> None:
 
 @settings(max_examples=EXAMPLES)
 @given(messages=spoilt(OUTPUT).filter(lambda made: isinstance(made, list)))
-def test_the_output_of_a_command_on_the_nodes(messages: list[Any]) -> None:
+def test_output_of_a_command_on_the_nodes(messages: list[Any]) -> None:
     lines: list[str] = []
     with refused_in_words(), contextlib.redirect_stderr(io.StringIO()):
         shown = command_on_nodes.PrefixedOutput(lambda _, line: lines.append(line), coloured=False)
@@ -178,7 +178,7 @@ def test_the_output_of_a_command_on_the_nodes(messages: list[Any]) -> None:
 
 @settings(max_examples=EXAMPLES)
 @given(messages=spoilt(REPORTS).filter(lambda made: isinstance(made, list)))
-def test_the_reports_of_a_staging(messages: list[Any]) -> None:
+def test_reports_of_a_staging(messages: list[Any]) -> None:
     with refused_in_words():
         reports = Reports(None, "ec2-user@198.18.1.2")
         for message in messages:
@@ -188,7 +188,7 @@ def test_the_reports_of_a_staging(messages: list[Any]) -> None:
 
 @settings(max_examples=EXAMPLES)
 @given(text=json_of(LOAD) | texts_like(json.dumps(LOAD)))
-def test_the_load_of_a_node(text: str) -> None:
+def test_load_of_a_node(text: str) -> None:
     result = command_on_nodes.HostResult(
         name=HOST, exit_code=0, reached=True, seconds=1.0, stdout=text.encode(errors="surrogateescape"), stderr=b""
     )
@@ -201,7 +201,7 @@ def test_the_load_of_a_node(text: str) -> None:
 
 @settings(max_examples=EXAMPLES)
 @given(data=mutated(tar_of({"result.json": b"{}", "events/one": b"x" * 600, "a/b/c": b""})))
-def test_the_tar_of_a_fetched_run(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_tar_of_a_fetched_run(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     above = tmp_path_factory.mktemp("above")
     (above / "fabfile.py").write_text("mine")
     with refused_in_words():
@@ -233,7 +233,7 @@ def entries(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=EXAMPLES)
 @given(data=entries())
-def test_a_malicious_tar(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_malicious_tar(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     above = tmp_path_factory.mktemp("above")
     with refused_in_words():
         fetch.unpack(iter([data]), above / "runs", RUN)
@@ -246,7 +246,7 @@ def test_a_malicious_tar(tmp_path_factory: pytest.TempPathFactory, data: bytes) 
 @given(
     name=st.sampled_from(("record.json", "metrics.jsonl", "result.json", "state.json", "settings.json")), data=st.data()
 )
-def test_the_files_of_a_fetched_run(tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject) -> None:
+def test_files_of_a_fetched_run(tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject) -> None:
     directory = tmp_path_factory.mktemp("run")
     for each, document_ in (("record.json", RECORD), ("state.json", SUMMARY), ("result.json", {"test_accuracy": 0.5})):
         (directory / each).write_text(json.dumps(document_))
@@ -261,7 +261,7 @@ def test_the_files_of_a_fetched_run(tmp_path_factory: pytest.TempPathFactory, na
 
 @settings(max_examples=EXAMPLES)
 @given(text=texts_like(f"boot\n{BEGIN}\n{KEY} root@x\n{END}\nlogin: " * 3))
-def test_the_console_of_an_instance(text: str) -> None:
+def test_console_of_an_instance(text: str) -> None:
     with in_time():
         assert {str(key) for key in parse_console(text)} <= {str(key) for key in parse_console(text)} | {KEY}
         for line in text.splitlines():
@@ -269,6 +269,6 @@ def test_the_console_of_an_instance(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [BEGIN * 1900, f"{BEGIN}\n" * 1900, (BEGIN + END) * 900, "ssh-" * 16000, " " * 64000])
-def test_a_console_of_64_kb_designed_to_be_slow(text: str) -> None:
+def test_console_of_64_kb_designed_to_be_slow(text: str) -> None:
     with in_time():
         assert parse_console(text) == ()

@@ -100,7 +100,7 @@ def test_files_of_one_run_do_not_prevent_listing_others(
 
 @settings(max_examples=EXAMPLES)
 @given(text=json_of(FILES["spec.json"]) | texts_like(SPEC.to_json()))
-def test_the_spec_of_a_run(text: str) -> None:
+def test_spec_of_a_run(text: str) -> None:
     for read in (RunSpec.from_json, Submission.from_json):
         with contextlib.suppress(SpecError):
             spec = read(text)
@@ -116,7 +116,7 @@ def test_a_submission(text: str) -> None:
 
 @settings(max_examples=EXAMPLES)
 @given(text=json_of(ORIGIN))
-def test_the_origin_of_a_run(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+def test_origin_of_a_run(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     runs = runs_with(tmp_path_factory.mktemp("efs"), origin_json=text)
     with contextlib.suppress(ValueError):
         address, _ = bucket_copy.destination(runs["one"])
@@ -126,7 +126,7 @@ def test_the_origin_of_a_run(tmp_path_factory: pytest.TempPathFactory, text: str
 
 @settings(max_examples=EXAMPLES)
 @given(text=texts_like(nodes_text(make_nodes(3))))
-def test_the_list_of_nodes(text: str) -> None:
+def test_list_of_nodes(text: str) -> None:
     said: list[str] = []
     parse_nodes(text, said.append)
     assert all(each.isascii() and each.isprintable() for each in said)
@@ -142,7 +142,7 @@ def test_a_manifest(text: str) -> None:
 
 @settings(max_examples=EXAMPLES)
 @given(text=json_of(REQUEST))
-def test_a_request_to_the_nodes(text: str) -> None:
+def test_request_to_the_nodes(text: str) -> None:
     with contextlib.suppress(SpecError):
         RemoteCommand.from_line(text.encode(errors="surrogateescape")).hosts(nodes_text(make_nodes(2)), print)
 
@@ -155,14 +155,14 @@ FACTS: Final[dict[str, Any]] = {
 
 @settings(max_examples=EXAMPLES)
 @given(text=json_of(FACTS) | texts_like(json.dumps(FACTS)))
-def test_the_facts_of_a_node(text: str) -> None:
+def test_facts_of_a_node(text: str) -> None:
     with contextlib.suppress(ValueError):
         NodeFacts.parse(f"banner\n{MARK}{text}\n")
 
 
 @settings(max_examples=EXAMPLES)
 @given(text=texts_like("0 1 5"))
-def test_the_stuck_ranks_of_a_node(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+def test_stuck_ranks_of_a_node(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     spec = make_spec(run_id="one", efs_mount=str(tmp_path_factory.mktemp("efs")))
     Path(spec.run_directory).mkdir(parents=True)
     Path(spec.run_directory, f"stalled-1-{spec.hosts[1].name}").write_text(text, errors="surrogateescape")
@@ -172,7 +172,7 @@ def test_the_stuck_ranks_of_a_node(tmp_path_factory: pytest.TempPathFactory, tex
 
 @settings(max_examples=EXAMPLES)
 @given(log=texts_like(LOG * 3) | repeated(LOG), status=st.integers(-70, 300))
-def test_the_log_of_a_run(log: str, status: int) -> None:
+def test_log_of_a_run(log: str, status: int) -> None:
     began = time.monotonic()
     assert failure.reason(SPEC, status, log)
     assert all(isinstance(run_messages.is_of_rank(line, 0), bool) for line in log.splitlines())
@@ -181,7 +181,7 @@ def test_the_log_of_a_run(log: str, status: int) -> None:
 
 @settings(max_examples=EXAMPLES)
 @given(output=texts_like(PROOF) | repeated(PROOF), status=st.integers(0, 1))
-def test_the_output_of_the_pre_flight(output: str, status: int) -> None:
+def test_output_of_the_pre_flight(output: str, status: int) -> None:
     began = time.monotonic()
     report = node_checks.judge_allreduce(PREFLIGHT_SPEC, PREFLIGHT_REPORT, status, output)
     assert len(json.dumps(report.to_document())) < 20_000
@@ -194,7 +194,7 @@ PREPARED: Final = prepare_node.Prepared(python="/opt/python3", runtime="/opt/run
 
 @settings(max_examples=EXAMPLES)
 @given(text=json_of(dataclasses.asdict(PREPARED)) | texts_like(json.dumps(dataclasses.asdict(PREPARED))))
-def test_the_preparation_result_of_a_node(text: str) -> None:
+def test_preparation_result_of_a_node(text: str) -> None:
     with contextlib.suppress(ValueError):
         found = prepare_node.parse(f"banner\n{prepare_node.PREPARED}{text}\n")
         assert isinstance(found.python, str)

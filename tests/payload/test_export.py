@@ -18,7 +18,7 @@ def test_invalid_arguments_exit_with_2_and_one_line(capsys: pytest.CaptureFixtur
     ("text", "says"),
     [(None, "no such file; pass the directory of a run"), ("{", "these are not the settings of a run: Expecting")],
 )
-def test_a_directory_without_a_run_is_rejected_before_tensorflow_is_imported(
+def test_directory_without_a_run_is_rejected_before_tensorflow_is_imported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, says: str
 ) -> None:
     if text is not None:

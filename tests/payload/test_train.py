@@ -49,7 +49,7 @@ def test_early_failures_are_one_line_without_importing_tensorflow(
     assert not run_dir.exists()
 
 
-def test_the_result_of_a_completed_run_is_not_overwritten(
+def test_result_of_a_completed_run_is_not_overwritten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(signal, "signal", lambda number, action: None)

@@ -483,7 +483,7 @@ def test_command_of_a_converted_notebook_is_rejected(tmp_path: Path, line: str) 
         "IN_NB = False and get_ipython().has_trait('kernel')",
     ],
 )
-def test_a_script_that_works_with_and_without_jupyter_is_accepted(tmp_path: Path, text: str) -> None:
+def test_script_that_works_with_and_without_jupyter_is_accepted(tmp_path: Path, text: str) -> None:
     """Libraries such as tqdm check whether they run in Jupyter."""
     packed(write_project(tmp_path, f"{text}\n"))
 
@@ -577,7 +577,7 @@ def test_project_with_build_system_is_installed_with_its_packages(tmp_path: Path
     assert packed(directory).environment.packages == {"lib": "0.1"}
 
 
-def test_a_source_distribution_is_built_on_the_laptop(tmp_path: Path, index: Path) -> None:
+def test_source_distribution_is_built_on_the_laptop(tmp_path: Path, index: Path) -> None:
     """MLServer #1562: a node that lacks a compiler cannot build it."""
     source = write_source(tmp_path / "old-0.1", "old")
     (source / "PKG-INFO").write_text("Metadata-Version: 2.2\nName: old\nVersion: 0.1\n")

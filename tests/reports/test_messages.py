@@ -216,7 +216,7 @@ def test_unusable_streams_and_homes_cause_no_traceback(command: str, status: int
     assert "Traceback" not in done.stderr
 
 
-def test_a_task_in_a_deleted_directory_reports_it(tmp_path: Path) -> None:
+def test_task_in_a_deleted_directory_reports_it(tmp_path: Path) -> None:
     """It ended with a traceback from pathlib."""
     command = [
         sys.executable,

@@ -128,7 +128,7 @@ def test_path_unknown_to_moto_is_reported(client: Client) -> None:
     assert caught.value.response["Error"]["Code"] == "InvalidAction"
 
 
-def test_an_account_without_reservations_lists_none(client: Client) -> None:
+def test_account_without_reservations_lists_none(client: Client) -> None:
     wanted = [{"Name": "capacity-reservation-id", "Values": ["cr-0123456789abcdef0"]}]
     assert client("ec2").describe_capacity_reservations(Filters=wanted)["CapacityReservations"] == []
     with pytest.raises(ClientError, match=r"InvalidCapacityReservationId\.NotFound"):
@@ -150,7 +150,7 @@ def test_unimplemented_service_is_reported_immediately(client: Client) -> None:
         ("iam", "moto.iam.models.IAMBackend", "list_roles", lambda c: c.list_roles()),
     ],
 )
-def test_an_internal_error_is_not_reported_as_5xx(
+def test_internal_error_is_not_reported_as_5xx(
     client: Client, monkeypatch: pytest.MonkeyPatch, service: str, module: str, method: str, call: Any
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -162,13 +162,13 @@ def test_an_internal_error_is_not_reported_as_5xx(
     assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
 
 
-def test_another_version_of_moto_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_of_moto_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", lambda name: "9.9.9")
     with pytest.raises(WrongMotoError, match=rf"moto 9\.9\.9 is installed.*{corrections.MOTO_VERSION}"):
         corrections.apply()
 
 
-def test_the_image_parameters_of_aws_are_known(client: Client) -> None:
+def test_image_parameters_of_aws_are_known(client: Client) -> None:
     name = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
     assert client("ssm").get_parameter(Name=name)["Parameter"]["Value"].startswith("ami-")
 

@@ -18,7 +18,7 @@ PORTS = [{"IpProtocol": "tcp", "FromPort": 988, "ToPort": 988}]
 
 
 @given(capacity=st.integers(min_value=-5000, max_value=20000))
-def test_a_file_system_has_1200_gib_or_a_multiple_of_2400(capacity: int) -> None:
+def test_file_system_has_1200_gib_or_a_multiple_of_2400(capacity: int) -> None:
     values = {
         "file_system_type": "LUSTRE",
         "storage_capacity": capacity,
@@ -75,7 +75,7 @@ def cluster() -> dict[str, Any]:
     }
 
 
-def test_a_file_system_is_served_at_an_address_of_its_subnet(stacks: Stacks, client: Client, cloud: Cloud) -> None:
+def test_file_system_is_served_at_an_address_of_its_subnet(stacks: Stacks, client: Client, cloud: Cloud) -> None:
     name = stacks.create(cluster(), Outputs={"Name": {"Value": {"Fn::GetAtt": ["Files", "LustreMountName"]}}})
     assert stacks.describe(name)["StackStatus"] == "CREATE_COMPLETE", stacks.reasons(name, "Files")
     (system,) = client("fsx").describe_file_systems()["FileSystems"]

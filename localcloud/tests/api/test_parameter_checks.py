@@ -48,7 +48,7 @@ _MUST = "failed to satisfy constraint: Member must"
         ),
     ],
 )
-def test_a_parameter_outside_its_constraint_is_refused(
+def test_parameter_outside_its_constraint_is_rejected(
     client: Client, call: str, parameters: dict[str, object], code: str, text: str
 ) -> None:
     service, action = call.split(":")

@@ -77,7 +77,7 @@ def test_quotas_are_listed_in_pages(client: Client) -> None:
     assert len({each["QuotaCode"] for page in found for each in page}) == sum(map(len, found)) == 20
 
 
-def test_a_page_has_100_quotas_at_most(client: Client) -> None:
+def test_page_has_100_quotas_at_most(client: Client) -> None:
     code, message = refused(client("service-quotas").list_service_quotas, ServiceCode="ec2", MaxResults=101)
     assert (code, "Value '101' at 'maxResults'" in message) == ("ValidationException", True)
 
@@ -100,7 +100,7 @@ def test_only_vcpus_of_running_instances_count(ec2: Any) -> None:
     assert refused(ec2.start_instances, InstanceIds=ids[:1]) == ("VcpuLimitExceeded", WORDS)
 
 
-def test_a_launch_template_counts_with_its_type(ec2: Any) -> None:
+def test_launch_template_counts_with_its_type(ec2: Any) -> None:
     made = ec2.create_launch_template(LaunchTemplateName="big", LaunchTemplateData={"InstanceType": "c5.9xlarge"})
     template = {"LaunchTemplateId": made["LaunchTemplate"]["LaunchTemplateId"]}
     given = {"ImageId": "ami-12c6146b", "MinCount": 1, "MaxCount": 1, "LaunchTemplate": template}
@@ -172,7 +172,7 @@ def test_quota_of_one_type_does_not_block_another_type_in_next_zone(
     assert [each.instance_type for each in cloud.snapshot().instances] == ["c5.large"]
 
 
-def test_a_spot_group_beyond_the_quota_is_reported(client: Client, stacks: Stacks) -> None:
+def test_spot_group_beyond_the_quota_is_reported(client: Client, stacks: Stacks) -> None:
     group = stacks.physical(stacks.create(mixed(1, "p5.48xlarge")), "Nodes")
     found = client("autoscaling").describe_scaling_activities(AutoScalingGroupName=group)["Activities"][0]
     assert found["StatusMessage"] == "Max spot instance count exceeded. Launching EC2 instance failed."

@@ -59,13 +59,13 @@ def test_no_instance_is_connected_without_hosts(client: Client) -> None:
     assert client("ssm").get_connection_status(Target=NOBODY)["Status"] == "notconnected"
 
 
-def test_an_unsupported_filter_is_rejected(client: Client) -> None:
+def test_unsupported_filter_is_rejected(client: Client) -> None:
     with pytest.raises(ClientError) as caught:
         client("ssm").describe_instance_information(Filters=[{"Key": "PingStatus", "Values": ["Online"]}])
     assert code_of(caught) == "InvalidFilterKey"
 
 
-def test_a_session_ends_when_it_is_terminated_and_is_never_resumed(client: Client, service: SessionService) -> None:
+def test_session_ends_when_it_is_terminated_and_is_never_resumed(client: Client, service: SessionService) -> None:
     session = service.relay.open()
     with pytest.raises(ClientError) as caught:
         client("ssm").resume_session(SessionId=session.id)

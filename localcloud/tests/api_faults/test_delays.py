@@ -27,7 +27,7 @@ def test_instance_is_pending_without_host_until_delay_is_over(cloud: Cloud, aws:
     assert [instance.id for instance in cloud.snapshot().instances] == [made["InstanceId"]]
 
 
-def test_a_terminated_instance_does_not_start(cloud: Cloud, aws: Callable[[str], Any]) -> None:
+def test_terminated_instance_does_not_start(cloud: Cloud, aws: Callable[[str], Any]) -> None:
     ec2 = aws("ec2")
     image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
     (made,) = ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1)["Instances"]

@@ -57,7 +57,7 @@ def code(call: Callable[[], Any]) -> tuple[str, str]:
     return error["Code"], error["Message"]
 
 
-def test_a_new_instance_is_not_found_for_some_seconds(aws: Callable[[str], Any], clock: Clock) -> None:
+def test_new_instance_is_not_found_for_some_seconds(aws: Callable[[str], Any], clock: Clock) -> None:
     ec2 = aws("ec2")
     (made,) = ec2.run_instances(ImageId=image(ec2), MinCount=1, MaxCount=1)["Instances"]
     id = made["InstanceId"]
@@ -69,7 +69,7 @@ def test_a_new_instance_is_not_found_for_some_seconds(aws: Callable[[str], Any],
     assert ec2.describe_instances(InstanceIds=[id])["Reservations"][0]["Instances"][0]["InstanceId"] == id
 
 
-def test_a_new_role_is_not_found_and_not_assumed_for_some_seconds(aws: Callable[[str], Any], clock: Clock) -> None:
+def test_new_role_is_not_found_and_not_assumed_for_some_seconds(aws: Callable[[str], Any], clock: Clock) -> None:
     iam, sts = aws("iam"), aws("sts")
     role = iam.create_role(RoleName="new", AssumeRolePolicyDocument=TRUST)["Role"]
     assert iam.list_roles()["Roles"] == []

@@ -88,7 +88,7 @@ def test_throttled_client_gets_error_of_service(
     assert answer["ResponseMetadata"]["HTTPStatusCode"] == status
 
 
-def test_the_clouds_own_calls_are_never_throttled(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clouds_own_calls_are_never_throttled(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttling, "PROBABILITY", 1.0)
     for _ in range(10):
         cloud.loopback.client("ec2").describe_vpcs()

@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 BRIEF: Final = ("--seed", "5", "--first", "0", "--every", "1", "--longest", "1", "--duration", "2")
 
 
-def test_an_unknown_cloud_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_cloud_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chaos", "--name", "nowhere", "--seed", "1"]) == 1
     assert "no embedded cloud named nowhere is running" in capsys.readouterr().err
 

@@ -79,7 +79,7 @@ def test_undo_of_cut_fails_unless_host_is_gone(tmp_path: Path) -> None:
         cut.undo()
 
 
-def test_a_host_that_has_just_exited_causes_no_traceback(tmp_path: Path) -> None:
+def test_just_exited_host_causes_no_traceback(tmp_path: Path) -> None:
     stage = Stage(tmp_path, 2**22)
     with pytest.raises(NoTargetError, match="the process has already exited"):
         done(stage, "kill-host")

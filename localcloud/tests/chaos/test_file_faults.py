@@ -26,7 +26,7 @@ def test_exactly_one_bit_of_newest_file_is_flipped(tmp_path: Path) -> None:
     assert (tmp_path / "old/arrays").read_bytes() == bytes(100)
 
 
-def test_a_shared_file_system_without_a_limit_is_not_filled(tmp_path: Path) -> None:
+def test_shared_file_system_without_a_limit_is_not_filled(tmp_path: Path) -> None:
     with pytest.raises(NoTargetError, match="start the cloud with --efs-size"):
         done(Stage(tmp_path), "fill-disk")
     assert list(tmp_path.iterdir()) == []

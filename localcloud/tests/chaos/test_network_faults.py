@@ -70,7 +70,7 @@ def test_undo_succeeds_after_network_is_gone(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.root
-def test_a_host_without_a_route_is_not_slowed(tmp_path: Path) -> None:
+def test_host_without_a_route_is_not_slowed(tmp_path: Path) -> None:
     with started_host() as host:
         inside(host, "ip", "route", "del", "default")
         with pytest.raises(NoTargetError, match="has no default route"):

@@ -33,7 +33,7 @@ def test_faults_are_within_the_schedule_and_only_temporary_ones_have_a_duration(
         assert 0 <= fault.place < 1
 
 
-def test_a_seed_gives_the_same_faults_and_another_seed_others() -> None:
+def test_seed_gives_the_same_faults_and_another_seed_others() -> None:
     assert drawn(7) == drawn(7) != drawn(8)
     assert drawn(7, duration_s=300.0) == drawn(7)[: len(drawn(7, duration_s=300.0))], "a longer one begins alike"
 

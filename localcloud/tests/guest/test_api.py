@@ -26,7 +26,7 @@ def api(endpoint: str) -> Api:
     return Api(endpoint=endpoint, region=REGION, credentials=laptop)
 
 
-def test_a_parameter_is_read_and_a_missing_one_is_reported_by_name(api: Api, client: Client) -> None:
+def test_parameter_is_read_and_a_missing_one_is_reported_by_name(api: Api, client: Client) -> None:
     client("ssm").put_parameter(Name="CFN-one-Agent", Type="String", Value='{"agent":{}}')
     assert api.parameter("CFN-one-Agent") == '{"agent":{}}'
     with pytest.raises(ApiError) as caught:
@@ -65,7 +65,7 @@ def test_values_are_found_under_their_dimensions(api: Api, client: Client) -> No
     assert [(point["Average"], point["Maximum"]) for point in found] == [(20.0, 30.0)]
 
 
-def test_an_unreachable_api_is_an_error_without_a_wait() -> None:
+def test_unreachable_api_is_an_error_without_a_wait() -> None:
     with pytest.raises(ApiError) as caught:
         Api(endpoint="http://127.0.0.1:9", region=REGION, credentials=laptop).parameter("one")
     assert caught.value.code == "Unreachable"

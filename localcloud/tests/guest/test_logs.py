@@ -84,7 +84,7 @@ def test_many_lines_are_shipped_in_batches(log: Path) -> None:
     assert "".join(received.lines[2500:]) == "x" * 200_000
 
 
-def test_a_rewritten_file_is_shipped_again(log: Path) -> None:
+def test_rewritten_file_is_shipped_again(log: Path) -> None:
     received = Received()
     tail = Tail([source(log)], received)
     log.write_text("a longer line\n")

@@ -35,7 +35,7 @@ def sample(at_s: float, **changes: float) -> Sample:
     )
 
 
-def test_the_loopback_does_not_count_as_a_network() -> None:
+def test_loopback_does_not_count_as_a_network() -> None:
     assert read_network(NETWORK) == {"bytes_recv": 1000, "drop_in": 1, "bytes_sent": 2000, "drop_out": 2}
 
 

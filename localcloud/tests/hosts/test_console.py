@@ -43,7 +43,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     os.close(desk.host.console)
 
 
-def test_the_api_is_notified_once_per_change(desk: Desk) -> None:
+def test_api_is_notified_once_per_change(desk: Desk) -> None:
     desk.write(b"boot\n")
     desk.consoles.publish()
     desk.consoles.publish()
@@ -52,7 +52,7 @@ def test_the_api_is_notified_once_per_change(desk: Desk) -> None:
     assert desk.told == [("i-1", "boot\n"), ("i-1", "boot\nready\n")]
 
 
-def test_the_api_gets_the_end_of_the_console_and_the_file_all_of_it(desk: Desk) -> None:
+def test_api_gets_the_end_of_the_console_and_the_file_all_of_it(desk: Desk) -> None:
     desk.write(b"x" * CONSOLE_BYTES + b"end\n")
     desk.consoles.publish()
     assert len(desk.told[-1][1]) == CONSOLE_BYTES

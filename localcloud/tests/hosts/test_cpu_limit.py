@@ -52,7 +52,7 @@ def test_hosts_are_spread_over_processors() -> None:
     assert CpuLimit(cloud="one", cpus=8.0, present=frozenset({0, 1})).processors("i-1") == (0, 1)
 
 
-def test_a_machine_without_the_controller_is_reported(tmp_path: Path) -> None:
+def test_machine_without_the_controller_is_reported(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("memory\n")
     with pytest.raises(NoCpuControllerError, match="no cpu controller"):
         CpuLimit(cloud="one", cpus=1.0, groups=tmp_path).check()
@@ -60,7 +60,7 @@ def test_a_machine_without_the_controller_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root for control groups")
-def test_a_process_gets_no_more_than_its_group_and_nothing_is_left() -> None:
+def test_process_is_limited_by_its_group_which_is_removed() -> None:
     limit = CpuLimit(cloud=f"t{os.getpid()}", cpus=0.1)
     try:
         limit.check()

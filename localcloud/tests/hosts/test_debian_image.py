@@ -41,7 +41,7 @@ def test_bare_image_gets_aws_cli_stand_in_after_installation(tmp_path: Path) -> 
 
 
 @pytest.mark.root
-def test_the_layer_has_the_stand_ins_and_the_settings_of_the_image(tmp_path: Path) -> None:
+def test_layer_has_the_stand_ins_and_the_settings_of_the_image(tmp_path: Path) -> None:
     layer = tmp_path / "layer"
     layer.mkdir()
     bind = Bind(source=tmp_path, target="/opt/here")

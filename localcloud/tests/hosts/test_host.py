@@ -50,7 +50,7 @@ def test_a_host_is_named_after_its_address() -> None:
     assert hostname("10.0.1.10") == "ip-10-0-1-10"
 
 
-def test_the_firmware_names_ec2_and_the_instance() -> None:
+def test_firmware_id_begins_with_ec2_and_differs_by_instance() -> None:
     assert firmware_id("i-1").startswith("ec2")
     assert uuid.UUID(firmware_id("i-1")) != uuid.UUID(firmware_id("i-2"))
     assert firmware_id("i-1") == firmware_id("i-1")

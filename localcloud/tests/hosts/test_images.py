@@ -15,7 +15,7 @@ def test_mount_is_source_and_target(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "/tmp", "/tmp:opt", ":/opt", "/tmp:/opt/../etc"])
-def test_ill_formed_mounts_are_refused(text: str) -> None:
+def test_ill_formed_mounts_are_rejected(text: str) -> None:
     with pytest.raises(MountError, match="must be SRC:DST"):
         Bind.parse(text)
 

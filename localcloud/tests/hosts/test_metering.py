@@ -51,7 +51,7 @@ def test_exited_host_is_omitted(tmp_path: Path) -> None:
     assert read({"i-1": 1, "i-2": 2}, tmp_path) == {}
 
 
-def test_a_new_host_is_measured_from_its_second_reading_on() -> None:
+def test_new_host_is_measured_from_its_second_reading_on() -> None:
     now = iter([0.0, 0.5, 1.0, 1.0, 2.0])
     meter = Meter(60, clock=lambda: next(now))
     assert [meter.due, meter.due] == [False, True]

@@ -46,7 +46,7 @@ def test_new_content_is_visible_after_opening_the_file_even_if_its_old_size_is_c
 
 
 @pytest.mark.root
-def test_a_lock_holds_on_all_hosts(testbed: SmallCloud) -> None:
+def test_lock_holds_on_all_hosts(testbed: SmallCloud) -> None:
     hold = "exec 9>>/mnt/efs/open/lock; flock 9; (sleep 60) </dev/null >/dev/null 2>&1 & echo $!"
     holder = testbed.execute(MASTER, hold).stdout.strip()
     assert testbed.execute(WORKER, "flock -n /mnt/efs/open/lock true").returncode == 1
@@ -90,18 +90,18 @@ def test_exclusive_lock_on_nfs_requires_a_file_open_for_writing(
 
 
 @pytest.mark.root
-def test_a_new_file_belongs_to_its_writer(testbed: SmallCloud) -> None:
+def test_new_file_belongs_to_its_writer(testbed: SmallCloud) -> None:
     testbed.execute(WORKER, "touch /mnt/efs/open/mine", user="ec2-user")
     assert testbed.execute(MASTER, "stat -c %u /mnt/efs/open/mine").stdout == "1000\n"
 
 
 @pytest.mark.root
-def test_a_host_that_has_not_mounted_it_sees_nothing(testbed: SmallCloud) -> None:
+def test_host_without_mount_sees_nothing(testbed: SmallCloud) -> None:
     assert testbed.execute(OTHER, "ls -A /mnt").stdout == ""
 
 
 @pytest.mark.root
-def test_a_process_terminated_at_shutdown_can_still_write(testbed: SmallCloud) -> None:
+def test_process_terminated_at_shutdown_can_still_write(testbed: SmallCloud) -> None:
     trap = "trap 'sleep 0.1; echo ended > /mnt/efs/open/last' TERM; sleep 60 & wait"
     testbed.execute(WORKER, f"setsid bash -c {trap!r} </dev/null >/dev/null 2>&1 & sleep 0.5")
     testbed.show(snapshot(MASTER, OTHER))
@@ -132,9 +132,7 @@ def test_mount_ends_with_killed_host(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-def test_a_host_with_a_failed_mount_is_given_up_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_host_with_a_failed_mount_is_given_up_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nfs_client, "MOUNT_OPTIONS", "nonsense")
     with running(tmp_path, nfs=True) as own:
         own.cloud.now = snapshot(WORKER)

@@ -76,7 +76,7 @@ def needs_name_of_loopback() -> None:
 
 
 @pytest.mark.root
-def test_a_host_behind_the_nat_installs_a_package_of_this_machines_index(tmp_path: Path) -> None:
+def test_host_behind_the_nat_installs_a_package_of_this_machines_index(tmp_path: Path) -> None:
     needs_name_of_loopback()
     python = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     with index(tmp_path / "index") as url:
@@ -130,7 +130,7 @@ def test_unusable_settings_are_rejected(changes: dict[str, Any], says: str) -> N
 
 
 @pytest.mark.parametrize("name", ["http_proxy", "HTTPS_PROXY"])
-def test_proxy_in_a_variable_is_refused(name: str) -> None:
+def test_proxy_in_a_variable_is_rejected(name: str) -> None:
     with pytest.raises(PackageIndexError, match="uses a proxy"):
         parse_settings(ANSWER, {name: "http://proxy.example:3128"})
 

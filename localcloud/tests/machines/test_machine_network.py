@@ -24,7 +24,7 @@ def test_only_the_machines_card_has_its_mac_address() -> None:
     assert f"neigh replace 10.0.1.10 lladdr {own} dev br0 nud permanent" in commands
 
 
-def test_the_bridge_has_the_gateways_address_and_does_not_answer_for_it() -> None:
+def test_bridge_has_address_of_gateway_without_answering_for_it() -> None:
     commands = bridge_commands(WORKER, SUBNET)
     assert "addr add 10.0.1.1/24 dev br0" in commands
     assert commands.index("link set br0 arp off") < commands.index("link set br0 up")

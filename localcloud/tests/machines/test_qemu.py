@@ -27,7 +27,7 @@ def words(accelerator: str = "tcg", **changes: object) -> list[str]:
     return command(dataclasses.replace(HARDWARE, **changes), accelerator, **SOCKETS)  # type: ignore[arg-type]
 
 
-def test_the_firmware_is_that_of_an_instance() -> None:
+def test_firmware_is_that_of_an_instance() -> None:
     firmware = [word for word in words() if word.startswith("type=")]
     assert firmware == [
         "type=0,vendor=Amazon EC2,version=1.0",

@@ -89,7 +89,7 @@ def answers(ended: dict[str, Any]) -> list[Answer]:
     return [synchronized, [{"return": {"pid": 12}}], [{"return": {"exited": False}}], [{"return": ended}]]
 
 
-def test_a_command_is_waited_for_and_its_output_decoded(tmp_path: Path) -> None:
+def test_command_is_waited_for_and_its_output_decoded(tmp_path: Path) -> None:
     output = base64.b64encode(b"boot\n\xff").decode()
     with peer(tmp_path / "agent", answers({"exited": True, "exitcode": 3, "out-data": output})) as requests:
         done = execute(tmp_path / "agent", ["cat", "/root/boots"])

@@ -46,7 +46,7 @@ def ask(instance: Instance, path: str) -> str | None:
         ("user-data", "#!/bin/sh\n"),
     ],
 )
-def test_an_instance_reads_its_own_metadata(path: str, value: str) -> None:
+def test_instance_reads_its_own_metadata(path: str, value: str) -> None:
     assert ask(ROLE, path) == value
 
 

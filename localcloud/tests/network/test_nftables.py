@@ -59,14 +59,14 @@ def test_allowed_packet_continues_in_rules_of_receiver() -> None:
     assert chain(ruleset, "i_sg_master")[0] == "tcp dport 22-22 ip saddr 100.64.0.2/32 accept"
 
 
-def test_a_group_in_a_rule_stands_for_its_members_private_addresses() -> None:
+def test_group_in_a_rule_stands_for_its_members_private_addresses() -> None:
     ruleset = nftables.ruleset(snapshot(MASTER, WORKER), VPC)
     assert "ip saddr @m_sg_worker accept" in chain(ruleset, "i_sg_worker")
     assert elements(ruleset, "set", "m_sg_worker") == [WORKER_IP]
     assert elements(ruleset, "set", "m_sg_nfs") == ["10.0.1.200"]
 
 
-def test_a_group_of_another_network_allows_nobody() -> None:
+def test_group_of_another_network_allows_nobody() -> None:
     ruleset = nftables.ruleset(with_rules(Rule(protocol="-1", from_port=0, to_port=65535, group_ids=("sg-far",))), VPC)
     assert chain(ruleset, "i_sg_worker") == []
 
@@ -148,7 +148,7 @@ def test_uplinks_have_unique_addresses(index: int) -> None:
     assert ours not in ipaddress.IPv4Network("100.64.0.0/30")
 
 
-def test_a_set_without_members_has_no_line_of_elements() -> None:
+def test_set_without_members_has_no_line_of_elements() -> None:
     assert not re.search(r"elements = \{\s*\}", nftables.ruleset(snapshot(), VPC)), "nft does not parse one"
 
 

@@ -36,7 +36,7 @@ def test_file_system_is_found_in_the_askers_zone() -> None:
     assert lookup(snapshot(elsewhere), VPC, f"us-east-1a.{EFS}", WORKER_IP, {}) == "10.0.1.200"
 
 
-def test_a_lustre_file_system_is_found_from_every_zone() -> None:
+def test_lustre_file_system_is_found_from_every_zone() -> None:
     now = snapshot(dataclasses.replace(WORKER, zone="us-east-1b"))
     lustre = dataclasses.replace(now.mount_targets[0], file_system_id="fs-4567", ip="10.0.1.201", service="fsx")
     now = dataclasses.replace(now, mount_targets=(*now.mount_targets, lustre))

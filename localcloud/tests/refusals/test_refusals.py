@@ -15,7 +15,7 @@ _numbers = itertools.count(1)
 
 
 @pytest.mark.parametrize("case", call_cases.CASES, ids=str)
-def test_a_call_is_rejected_with_the_code_of_aws(case: Case[Calls], client: Client) -> None:
+def test_call_is_rejected_with_the_code_of_aws(case: Case[Calls], client: Client) -> None:
     with pytest.raises(ClientError) as rejection:
         case.violation(client)
     assert case.error in str(rejection.value)
@@ -24,7 +24,7 @@ def test_a_call_is_rejected_with_the_code_of_aws(case: Case[Calls], client: Clie
 
 
 @pytest.mark.parametrize("case", stack_cases.CASES, ids=str)
-def test_a_stack_is_rejected_and_rolled_back(case: Case[Template], stacks: Stacks) -> None:
+def test_stack_is_rejected_and_rolled_back(case: Case[Template], stacks: Stacks) -> None:
     status, error = create(stacks, case.violation)
     assert case.error in error
     assert "InternalFailure" not in error

@@ -55,7 +55,7 @@ def test_custom_named_resource_is_not_replaced(stacks: Stacks) -> None:
     assert stacks.update_named("one", group("other", "after")) == "UPDATE_COMPLETE"
 
 
-def test_a_subnet_with_an_interface_in_it_is_not_deleted(client: Client, stacks: Stacks) -> None:
+def test_subnet_with_an_interface_in_it_is_not_deleted(client: Client, stacks: Stacks) -> None:
     stacks.create_named("one", network())
     subnet = stacks.physical("one", "A")
     interface = client("ec2").create_network_interface(SubnetId=subnet)["NetworkInterface"]["NetworkInterfaceId"]
@@ -73,7 +73,7 @@ def _retained() -> Template:
     return made
 
 
-def test_a_group_of_an_interface_is_not_deleted(client: Client, stacks: Stacks) -> None:
+def test_group_of_an_interface_is_not_deleted(client: Client, stacks: Stacks) -> None:
     stacks.create_named("one", _retained())
     vpc, group, *subnets = (stacks.physical("one", name) for name in ("Vpc", "Group", "A", "B"))
     ec2 = client("ec2")
@@ -111,7 +111,7 @@ def test_group_referenced_by_rule_and_its_vpc_are_not_deleted(client: Client, st
     assert stacks.delete("one") == "DELETE_COMPLETE"
 
 
-def test_a_bucket_with_a_delete_marker_is_not_deleted(client: Client, stacks: Stacks) -> None:
+def test_bucket_with_a_delete_marker_is_not_deleted(client: Client, stacks: Stacks) -> None:
     versioned = {"VersioningConfiguration": {"Status": "Enabled"}}
     stacks.create_named("one", only("S3::Bucket", BucketName="lab-versions", **versioned))
     client("s3").put_object(Bucket="lab-versions", Key="k")

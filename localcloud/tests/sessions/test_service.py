@@ -94,7 +94,7 @@ def test_bytes_flow_both_ways_complete_and_in_order(session: Session) -> None:
         feeder.join(timeout=60)
 
 
-def test_a_token_opens_one_connection_of_its_session(session: Session) -> None:
+def test_token_opens_one_connection_of_its_session(session: Session) -> None:
     assert is_rejected("x" * 43) and is_rejected("\xff" * 22)
     with connect(session.client_token) as client:
         client.sendall(b"a")
@@ -102,7 +102,7 @@ def test_a_token_opens_one_connection_of_its_session(session: Session) -> None:
         assert is_rejected(session.client_token)
 
 
-def test_a_terminated_session_closes_its_connections_and_accepts_no_more(
+def test_terminated_session_closes_its_connections_and_accepts_no_more(
     service: SessionService, session: Session
 ) -> None:
     with connect(session.client_token) as client:
@@ -114,7 +114,7 @@ def test_a_terminated_session_closes_its_connections_and_accepts_no_more(
     assert is_rejected(session.client_token)
 
 
-def test_a_session_to_a_closed_port_ends(service: SessionService) -> None:
+def test_session_to_a_closed_port_ends(service: SessionService) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     assert is_rejected(service.start(MASTER.id, port).client_token)
@@ -128,7 +128,7 @@ def plugin(answer: str, region: str = "us-east-1") -> subprocess.Popen[bytes]:
     )  # fmt: skip
 
 
-def test_the_plugin_connects_its_standard_input_and_output(
+def test_plugin_connects_its_standard_input_and_output(
     service: SessionService, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = {"SessionId": session.id, "TokenValue": session.client_token, "StreamUrl": service.url()}
@@ -138,7 +138,7 @@ def test_the_plugin_connects_its_standard_input_and_output(
     assert errors == b""
 
 
-def test_the_plugin_rejects_an_answer_of_aws() -> None:
+def test_plugin_rejects_an_answer_of_aws() -> None:
     answer = {"SessionId": "s", "TokenValue": "t", "StreamUrl": "wss://ssmmessages.us-east-1.amazonaws.com/x"}
     started = plugin(json.dumps(answer))
     assert b"use AWS's session-manager-plugin" in started.communicate(timeout=60)[1]
@@ -174,5 +174,5 @@ def test_agent_needs_role_permissions_and_internet(
         found.start(MASTER.id, 22)
 
 
-def test_an_unknown_instance_is_not_connected(service: SessionService) -> None:
+def test_unknown_instance_is_not_connected(service: SessionService) -> None:
     assert service.reason_not_connected("i-0123456789abcdef0") == "no running instance has this id"

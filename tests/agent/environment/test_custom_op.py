@@ -48,7 +48,7 @@ def test_node_without_compiler_uses_library_of_another_node(tmp_path: Path) -> N
     assert build(*TENSORFLOW, cache=tmp_path, search_path="/nowhere", report=lambda line: None) == kept
 
 
-def test_a_failed_compilation_shows_its_errors_and_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_compilation_shows_errors_and_leaves_no_files(tmp_path: Path) -> None:
     path = compiler(tmp_path / "bin", "#!/bin/sh\necho 'image_view.cc:7: error: no such thing' >&2\nexit 1\n")
     with pytest.raises(
         CustomOpError, match=r"(?s)cannot compile .* with TensorFlow 2\.21\.0:.*7: error: no such thing"
@@ -93,7 +93,7 @@ def test_command_reports_error_and_fails(
 
 
 @pytest.mark.tensorflow
-def test_the_source_compiles_without_a_warning(tmp_path: Path) -> None:
+def test_source_compiles_without_a_warning(tmp_path: Path) -> None:
     warnings = tmp_path / "c++.log"
     path = compiler(tmp_path / "bin", f'#!/bin/sh\nexec /usr/bin/c++ "$@" -Werror 2>{warnings}\n')
     assert build(

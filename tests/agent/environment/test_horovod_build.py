@@ -69,7 +69,7 @@ assert temporary.is_dir() and temporary.parent == pathlib.Path.cwd().parent
 """
 
 
-def test_a_wheel_is_built_once_and_then_taken_from_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_wheel_is_built_once_and_then_taken_from_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_release(monkeypatch, tmp_path, MAKES_A_WHEEL)
     first, told = build_into(tmp_path / "cache")
     assert first.name == WHEEL
@@ -96,7 +96,7 @@ def test_wheel_is_built_into_a_cache_with_a_relative_path(monkeypatch: pytest.Mo
     assert (built.parent.parent, built.read_text()) == (tmp_path / "cache" / "horovod", "wheel")
 
 
-def test_a_failed_build_shows_the_compilers_last_errors_and_the_log(
+def test_failed_build_shows_the_compilers_last_errors_and_the_log(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     fake_release(
@@ -137,7 +137,7 @@ def test_nccl_of_python_package_gets_link_for_linker(tmp_path: Path) -> None:
         packaged_nccl(["/nowhere"])
 
 
-def test_the_cache_is_outside_of_the_tree() -> None:
+def test_cache_is_outside_of_the_tree() -> None:
     assert default_cache({"XDG_CACHE_HOME": "/var/cache"}) == Path("/var/cache/deepcdk")
     assert default_cache({}) == Path.home() / ".cache" / "deepcdk"
     assert default_cache({"XDG_CACHE_HOME": "relative"}) == Path.home() / ".cache" / "deepcdk"

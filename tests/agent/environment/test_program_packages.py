@@ -57,7 +57,7 @@ def test_layer_has_laptop_wheels_and_does_not_change_runtime(tmp_path: Path, run
     assert dataclasses.replace(second, report=pytest.fail).ensure() == second.python
 
 
-def test_the_laptops_wheel_is_chosen_before_another_file_of_the_same_version(tmp_path: Path, runtime: Path) -> None:
+def test_laptops_wheel_is_chosen_before_another_file_of_the_same_version(tmp_path: Path, runtime: Path) -> None:
     """A fork with the version of the release failed, because pip chose the release and rejected its hash."""
     program = tmp_path / "payloads" / "fedcba9876543210" / "program"
     program.mkdir(parents=True)
@@ -69,7 +69,7 @@ def test_the_laptops_wheel_is_chosen_before_another_file_of_the_same_version(tmp
     assert said(layer.ensure(), "import some_fork; print(some_fork.VERSION, some_fork.BUILD)") == "3.0"
 
 
-def test_a_runtime_without_tensorflow_is_reported_with_fix(tmp_path: Path) -> None:
+def test_runtime_without_tensorflow_is_reported_with_fix(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
     layer = Overlay(runtime=tmp_path / "env/bin/python", program=tmp_path, lock="", root=tmp_path / "layers")
     with pytest.raises(RuntimeSetupError, match=r"/env has no TensorFlow\. Remove .*/env; the next attempt makes it"):

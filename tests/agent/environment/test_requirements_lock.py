@@ -31,7 +31,7 @@ def test_directories_of_wheels_are_those_of_the_program() -> None:
     )
 
 
-def test_a_file_is_found_in_the_directories_of_a_lock_file(tmp_path: Path) -> None:
+def test_file_is_found_in_the_directories_of_a_lock_file(tmp_path: Path) -> None:
     (tmp_path / "two words").mkdir()
     (tmp_path / "two words" / "toy-1.2.tar.gz").touch()
     lock = "--find-links https://host/wheels\n-f .\n--find-links 'two words'\ntoy==1.2\n"

@@ -214,11 +214,11 @@ def test_every_package_of_aarch64_lock_has_a_wheel(python: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("path", sorted([*ROOT.glob("requirements/*.txt"), *ROOT.glob("agent/environment/*.txt")]))
-def test_a_lock_file_names_no_address(path: Path) -> None:
+def test_lock_file_contains_no_address(path: Path) -> None:
     assert "://" not in path.read_text()
 
 
-def test_a_wheel_that_the_lock_file_does_not_have_is_rejected(tmp_path: Path) -> None:
+def test_wheel_missing_in_lock_file_is_rejected(tmp_path: Path) -> None:
     known, foreign = "a" * 64, "b" * 64
     made = a_runtime(root=tmp_path, lock=f"keras==3.15.1 --hash=sha256:{known}")
     (tmp_path / LOCK).write_text(f"horovod==0.28.1 --hash=sha256:{foreign}\nkeras==3.15.1 --hash=sha256:{foreign}\n")

@@ -95,7 +95,7 @@ def test_older_compiler_is_used_if_default_is_too_new(tmp_path: Path) -> None:
     assert find_compiler(path) == tmp_path / "c++"
 
 
-def test_what_is_installed_here_is_found_without_importing_tensorflow() -> None:
+def test_installed_tools_are_found_without_importing_tensorflow() -> None:
     code = (
         "import os, sys; from agent.environment.toolchain import detect;"
         "found = detect(search_path=os.environ['PATH'], cuda=None);"
@@ -184,7 +184,7 @@ def test_pytorch_without_cuda_has_no_cuda_version() -> None:
     assert parse_torch_cuda(TORCH_VERSION.replace("'13.0'", "None")) is None
 
 
-def test_a_missing_or_broken_cuda_toolkit_is_reported(tmp_path: Path) -> None:
+def test_missing_or_broken_cuda_toolkit_is_reported(tmp_path: Path) -> None:
     with pytest.raises(
         NotCoveredError, match=f"neither {tmp_path}/cuda-12.*/bin/nvcc nor .* Use an image with the CUDA"
     ):

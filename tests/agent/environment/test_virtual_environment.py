@@ -80,7 +80,7 @@ def test_one_node_downloads_packages_and_others_install_them(tmp_path: Path) -> 
         environment(tmp_path, lock, root="third").ensure()
 
 
-def test_a_package_with_another_hash_is_rejected_by_name(tmp_path: Path) -> None:
+def test_package_with_wrong_hash_is_rejected_with_its_name(tmp_path: Path) -> None:
     made = environment(tmp_path, toy(tmp_path))
     with zipfile.ZipFile(tmp_path / "wheels" / "toy-1.2-py3-none-any.whl", "a") as archive:
         archive.writestr("more.py", "")
@@ -101,9 +101,7 @@ def test_incomplete_wheel_of_killed_node_is_downloaded_again(tmp_path: Path) -> 
     assert half.read_bytes() == wheel.read_bytes()
 
 
-def test_a_configuration_with_another_wheel_of_that_version_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_wheel_of_same_version_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = toy(tmp_path)
     environment(tmp_path, lock).ensure()
     write_wheel(tmp_path / "others", build="-1")  # installers prefer a later build
@@ -113,7 +111,7 @@ def test_a_configuration_with_another_wheel_of_that_version_changes_nothing(
     assert printed(second.ensure(), "import toy; print(toy.BUILD)") == ""
 
 
-def test_an_unreachable_index_is_reported_unless_the_lock_names_another(
+def test_unreachable_index_is_reported_unless_the_lock_names_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(package_index, "index_problem", lambda python: "This node cannot use a package index: nowhere")
@@ -139,7 +137,7 @@ def test_index_password_is_not_on_command_lines_or_in_wheelhouse(tmp_path: Path)
     assert not [file for file in (tmp_path / "wheelhouse").rglob("*.txt") if unique in file.read_text()]
 
 
-def test_a_complete_environment_is_used_even_if_its_root_is_read_only(
+def test_complete_environment_is_used_even_if_its_root_is_read_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = environment(tmp_path, "toy==1")

@@ -67,7 +67,7 @@ def test_directory_gets_its_name_after_it_is_filled(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["run", "file"]
 
 
-def test_a_directory_that_could_not_be_filled_leaves_nothing(tmp_path: Path) -> None:
+def test_directory_that_cannot_be_filled_is_removed(tmp_path: Path) -> None:
     with pytest.raises(KeyError), new_directory(tmp_path / "run") as partial:
         (partial / "file").touch()
         raise KeyError

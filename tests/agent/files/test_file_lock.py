@@ -31,7 +31,7 @@ def holder(path: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_second_process_waits_and_reports_it_once(tmp_path: Path) -> None:
+def test_second_process_waits_and_reports_it_once(tmp_path: Path) -> None:
     told: list[str] = []
     with holder(tmp_path / "lock") as process:
         assert process.stdin is not None
@@ -46,7 +46,7 @@ def test_a_second_process_waits_and_reports_it_once(tmp_path: Path) -> None:
     assert told == ["waiting"]
 
 
-def test_a_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
+def test_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     with holder(tmp_path / "lock") as process:
         process.kill()
         process.wait()
@@ -55,7 +55,7 @@ def test_a_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
         assert told == []
 
 
-def test_a_process_that_does_not_wait_gets_an_error_with_the_lock(tmp_path: Path) -> None:
+def test_process_without_waiting_gets_error_about_the_lock(tmp_path: Path) -> None:
     second = file_lock(tmp_path / "lock", wait=False)
     with file_lock(tmp_path / "lock"), pytest.raises(AlreadyLockedError, match="lock"), second:
         pytest.fail("two have it")

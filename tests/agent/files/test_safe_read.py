@@ -46,7 +46,7 @@ def test_file_is_found_through_directory_listing(tmp_path: Path, monkeypatch: py
     assert not is_listed(tmp_path / "file" / "below")
 
 
-def test_ctrl_c_at_any_step_of_opening_a_file_stays_ctrl_c(tmp_path: Path) -> None:
+def test_ctrl_c_at_any_step_of_opening_a_file_is_passed_on(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("content")
     steps = itertools.count()
 
@@ -107,7 +107,7 @@ def test_metrics_of_a_listed_run_are_found_by_name_as_soon_as_they_exist(tmp_pat
         assert directory.metrics.exists()
 
 
-def test_a_regular_file_is_read_whole(tmp_path: Path) -> None:
+def test_regular_file_is_read_completely(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"12345")
     assert read_regular(tmp_path / "file") == read_regular(tmp_path / "file", 5) == b"12345"
     assert read_listed(tmp_path / "file", 5) == b"12345"

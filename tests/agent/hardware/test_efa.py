@@ -63,7 +63,7 @@ def test_plugin_and_libfabric_are_first_on_library_path(tmp_path: Path, folder: 
     assert path == {"LD_LIBRARY_PATH": f"{there}:{tmp_path}/opt/amazon/efa/lib64:/mine"}
 
 
-def test_a_node_without_devices_or_plug_in_keeps_its_path(tmp_path: Path) -> None:
+def test_node_without_devices_or_plug_in_keeps_its_path(tmp_path: Path) -> None:
     plugin(tmp_path, "opt/amazon/ofi-nccl/lib")
     assert efa.plugin_variables({}, tmp_path) == {}
     other = tmp_path / "other"

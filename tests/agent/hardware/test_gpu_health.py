@@ -72,7 +72,7 @@ def test_latest_recovery_action_counts() -> None:
         ("sh: 3: timeout: not found\n", 127, ""),
     ],
 )  # fmt: skip
-def test_memory_errors_and_missing_gpus_are_found_and_other_failures_of_nvidia_smi_are_not(
+def test_memory_errors_and_missing_gpus_are_found_but_no_other_errors_of_nvidia_smi(
     gpus: str, status: int, found: str
 ) -> None:
     assert parse(printed(gpus=gpus, status=status), 8) == found

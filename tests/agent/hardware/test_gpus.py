@@ -81,7 +81,7 @@ def test_each_query_names_its_fields_and_units(tmp_path: Path) -> None:
     ]
 
 
-def test_a_program_that_fails_is_reported_by_its_last_line(tmp_path: Path) -> None:
+def test_failed_program_is_reported_with_its_last_line(tmp_path: Path) -> None:
     failing = write_program(tmp_path / "nvidia-smi", f'echo; echo "{FAILED}" >&2; exit 9')
     with pytest.raises(NvidiaSmiError, match=FAILED):
         read_info(failing)

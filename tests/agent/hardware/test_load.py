@@ -42,7 +42,7 @@ def test_malformed_counters_are_rejected(text: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["ens5: 1000 1", "ens5:", "", "no colon", "ens5: 1 2 3 4 5 6 7 8 x"])
-def test_a_malformed_interface_is_rejected(line: str) -> None:
+def test_malformed_interface_is_rejected(line: str) -> None:
     with pytest.raises(ValueError, match=r"/proc/net/dev|invalid literal"):
         parse_counters(STAT, f"{NET}{line}\n")
 
@@ -79,13 +79,13 @@ def test_printed_load_can_be_parsed() -> None:
 
 
 @pytest.mark.parametrize("value", ["x", None, [], True, float("inf")])
-def test_a_load_without_its_numbers_is_invalid(value: object) -> None:
+def test_load_without_its_numbers_is_invalid(value: object) -> None:
     document = {each.name: 1 for each in dataclasses.fields(Load)} | {"gpus": [], "disk_used": value}
     with pytest.raises(ValueError, match=r"disk_used = .* must be a number"):
         Load.from_json(json.dumps(document))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"gpus": []}', '{"gpus": [{}]}', "[" * 100_000])
-def test_a_malformed_load_is_rejected(text: str) -> None:
+def test_malformed_load_is_rejected(text: str) -> None:
     with pytest.raises(ValueError):
         Load.from_json(text)

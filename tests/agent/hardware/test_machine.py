@@ -30,7 +30,7 @@ model name\t: Another
 """
 
 
-def test_the_processor_is_the_first_one_named() -> None:
+def test_processor_is_the_first_one_named() -> None:
     assert processor_name(RECORDED) == "Intel(R) Xeon(R) Platinum 8124M CPU @ 3.00GHz"
     assert processor_name("model name\t:\nnonsense") is None
 
@@ -62,7 +62,7 @@ def test_values_are_read_as_bash_has_quoted_them(tmp_path: Path) -> None:
     assert read_node_conf(conf) == values
 
 
-def test_an_invalid_line_is_excluded(tmp_path: Path) -> None:
+def test_invalid_line_is_excluded(tmp_path: Path) -> None:
     conf = tmp_path / "node.conf"
     conf.write_bytes(b"\xff\nregion\na=1 2\nb='\nregion=eu-west-1\n\n")
     assert read_node_conf(conf) == {"region": "eu-west-1"}

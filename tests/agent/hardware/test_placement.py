@@ -187,7 +187,7 @@ def test_program_ranks_are_bound_if_each_has_a_core(tmp_path: Path, bound: list[
         (2, ANOTHER, "other containers may compute on these cores", 1),
     ],
 )
-def test_a_programs_ranks_are_not_bound_to_cores_that_others_may_need(
+def test_program_ranks_are_not_bound_to_cores_others_may_need(
     tmp_path: Path, bound: list[Placement], ranks: int, namespace: str, reason: str, cores: int
 ) -> None:
     found = place_program(0, ranks, in_namespace(tmp_path, RECORDED, namespace))
@@ -247,7 +247,7 @@ def test_threads_before_and_after_are_bound_and_memory_is_taken_from_the_node() 
         assert found["policy"] in (None, "prefer:0")
 
 
-def test_a_sandbox_that_forbids_binding_causes_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sandbox_without_binding_causes_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbid(thread: int, cpus: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
@@ -259,7 +259,7 @@ def test_a_sandbox_that_forbids_binding_causes_no_error(monkeypatch: pytest.Monk
     )
 
 
-def test_a_missing_memory_node_and_an_unknown_processor_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_memory_node_and_an_unknown_processor_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     reason = prefer_node(1023)  # no machine that runs this test has so many nodes
     assert reason in (os.strerror(errno.EINVAL), os.strerror(errno.EPERM), os.strerror(errno.ENOSYS))
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")

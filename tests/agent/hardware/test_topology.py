@@ -24,7 +24,7 @@ from agent.hardware.topology import (
 from tests.agent.hardware.machines import C5_18XLARGE, P3_16XLARGE, RECORDED, Built, write
 
 
-def test_the_recorded_machine_has_two_cores_on_one_node(tmp_path: Path) -> None:
+def test_recorded_machine_has_two_cores_on_one_node(tmp_path: Path) -> None:
     topology = read_topology(write(tmp_path, RECORDED), {0, 1})
     assert topology.cores == (Core(node=0, socket=0, cpus=(0,)), Core(node=0, socket=0, cpus=(1,)))
     assert str(topology) == "1 socket, 1 memory node, 2 cores, 2 CPUs"
@@ -47,14 +47,14 @@ def test_cpus_that_are_off_or_not_allowed_are_no_cores(tmp_path: Path) -> None:
     assert str(topology).endswith("4 CPUs, 3 CPUs off")
 
 
-def test_a_gpu_without_a_node_is_placed_by_the_cpus_beside_it(tmp_path: Path) -> None:
+def test_gpu_without_a_node_is_placed_by_the_cpus_beside_it(tmp_path: Path) -> None:
     files = Built(nodes=2, cores_per_node=2, gpu_nodes=(-1, -1)).files()
     files["sys/bus/pci/devices/0000:00:17.0/local_cpulist"] = "2-3"
     files["sys/bus/pci/devices/0000:00:18.0/local_cpulist"] = "0-3"
     assert [gpu.node for gpu in read_topology(write(tmp_path, files)).gpus] == [1, None]
 
 
-def test_a_container_with_fewer_gpus_than_the_bus_gets_none_chosen(tmp_path: Path) -> None:
+def test_container_with_fewer_gpus_than_the_bus_gets_none_chosen(tmp_path: Path) -> None:
     files = P3_16XLARGE.files()
     del files["dev/nvidia7"]
     topology = read_topology(write(tmp_path, files))
@@ -145,7 +145,7 @@ def test_version_1_is_read_under_the_names_of_its_controllers(tmp_path: Path, mo
     assert read_quota(write(tmp_path, files)) == 1.5
 
 
-def test_a_machine_without_groups_and_one_with_damaged_files_limit_nothing(tmp_path: Path) -> None:
+def test_missing_and_damaged_cgroups_set_no_limit(tmp_path: Path) -> None:
     assert read_quota(tmp_path / "none") == math.inf
     files = {
         "proc/self/cgroup": "nonsense\n0::relative\n0::/a/../..\n1:cpu:/",
@@ -159,7 +159,7 @@ def test_a_machine_without_groups_and_one_with_damaged_files_limit_nothing(tmp_p
     ("text", "cpus"),
     [("max 100000", math.inf), ("-1 100000", math.inf), ("", math.inf), ("0 0", math.inf), ("50000 100000", 0.5)],
 )
-def test_a_quota_is_time_over_period(text: str, cpus: float) -> None:
+def test_quota_is_time_over_period(text: str, cpus: float) -> None:
     assert parse_cpu_max(text) == cpus
 
 

@@ -103,7 +103,7 @@ def test_store_stays_below_its_limit_for_any_values(process: subprocess.Popen[st
 
 
 @pytest.mark.parametrize("length", [str(MAX_VALUE + 1), "9" * 5000, "-1", "1e3", ""])
-def test_a_value_without_a_valid_length_is_refused(port: int, length: str) -> None:
+def test_value_without_a_valid_length_is_rejected(port: int, length: str) -> None:
     assert b" 413 " in send(port, f"PUT /global/0 HTTP/1.1\r\nContent-Length: {length}")
     assert ask(port, "GET", "/global/0")[0] == 404
 
@@ -145,7 +145,7 @@ def test_ranks_that_wait_do_not_delay_the_others(waiting: Any) -> None:
         assert [each.result(10) for each in late] == [(200, b"zero")] * 8
 
 
-def test_a_rank_that_closes_its_connection_no_longer_waits(waiting: Any) -> None:
+def test_rank_that_closes_its_connection_no_longer_waits(waiting: Any) -> None:
     process, port = waiting
     threads = Path(f"/proc/{process.pid}/task")
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
@@ -177,6 +177,6 @@ def test_launcher_reports_which_ranks_the_others_wait_for(capsys: pytest.Capture
     assert said.endswith("--env HOROVOD_GLOO_TIMEOUT_SECONDS=600\n") and said.count("\n") == 1
 
 
-def test_the_store_exits_with_its_launcher(process: subprocess.Popen[str], port: int) -> None:
+def test_store_exits_with_its_launcher(process: subprocess.Popen[str], port: int) -> None:
     process.stdin.close()  # type: ignore[union-attr]  # a pipe
     assert process.wait(10) == 0

@@ -74,7 +74,7 @@ def test_record_has_launcher_command_and_each_ranks_command() -> None:
     assert json.loads(json.dumps(found)) == found
 
 
-def test_the_agents_ssh_comes_before_the_systems_and_logs_in_as_the_user_of_ranks(tmp_path: Path) -> None:
+def test_ssh_of_agent_precedes_ssh_of_system_and_uses_user_of_ranks(tmp_path: Path) -> None:
     login = {"HOME": "/home/ec2-user", "USER": "ec2-user", "AWS_SECRET_ACCESS_KEY": "never"}
     environment = launcher_environment(make_spec(), login)
     assert "never" not in environment.values()

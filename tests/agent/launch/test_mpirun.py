@@ -41,7 +41,7 @@ def run(folder: Path, *words: str, hosts: str = "deeplearning-worker1,deeplearni
     return done.returncode, done.stdout + done.stderr, (folder / "called").read_text()
 
 
-def test_a_daemon_is_started_on_each_further_host_once(tmp_path: Path) -> None:
+def test_daemon_is_started_on_each_further_host_once(tmp_path: Path) -> None:
     agent = f"/bin/sh {ROOT}/agent/bin/ask_master"
     asking = f"for each in 1 2; do {agent} deeplearning-worker2 'orted  -mca x \"$HOME\";' echo it runs; done; exit 7"
     status, log, called = run(tmp_path, "sh", "-c", asking)
@@ -65,7 +65,7 @@ def test_no_command_is_started_on_another_host(tmp_path: Path, host: str) -> Non
     assert called == f"deeplearning-worker1\ncd / && exec cat {tmp_path}/request\n"
 
 
-def test_a_command_is_not_read_as_an_option_of_ssh(tmp_path: Path) -> None:
+def test_command_is_not_read_as_an_option_of_ssh(tmp_path: Path) -> None:
     """OpenSSH also reads options after the host."""
     (tmp_path / "request").write_text(f"[launcher] start deeplearning-worker2 {encoded('-oProxyCommand=id')}\n")
     _, _, called = run(tmp_path, "cat", str(tmp_path / "request"))

@@ -54,7 +54,7 @@ def test_local_rank_is_read_from_each_launcher(environ: dict[str, str], place: t
     assert local_place(environ) == place
 
 
-def test_a_rank_gets_cores_and_as_many_threads(tmp_path: Path, bound: list[tuple[int, ...]]) -> None:
+def test_rank_gets_cores_and_as_many_threads(tmp_path: Path, bound: list[tuple[int, ...]]) -> None:
     found = set_up(tmp_path, Built(nodes=2, cores_per_node=4, threads=2).files(), SECOND_OF_TWO)
     assert bound == [(4, 5, 6, 7, 12, 13, 14, 15)]
     assert dict(found.variables) == {

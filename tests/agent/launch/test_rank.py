@@ -132,7 +132,7 @@ def test_pythonpath_starts_with_the_agent_or_the_keras3_check() -> None:
         assert environment(given, {}, "/python", "")["PYTHONPATH"] == f"{first}:/theirs"
 
 
-def test_a_node_finds_itself_among_the_hosts_by_its_address() -> None:
+def test_node_finds_itself_among_the_hosts_by_its_address() -> None:
     here = make_node(2, address="127.0.0.1")
     spec = make_spec(hosts=(make_node(1), here))
     assert (this_host(spec), interface_of(spec, here.name)) in ((here, "lo"), (None, ""))  # with or without a loopback
@@ -174,7 +174,7 @@ def test_user_settings_win_and_no_placement_sets_nothing(efs: Path, given: dict[
         assert done.stdout == f"None {sorted(os.sched_getaffinity(0))}\n"
 
 
-def test_a_program_that_cannot_be_started_is_reported_with_its_directory(efs: Path) -> None:
+def test_program_that_cannot_be_started_is_reported_with_its_directory(efs: Path) -> None:
     done = start(efs, make_program_spec(efs_mount=str(efs), command=("./missing", "--flag")))
     assert done.returncode == NOT_STARTED
     assert "./missing in " in done.stderr
@@ -211,13 +211,13 @@ def test_rank_and_its_children_cannot_gain_privileges(efs: Path, module: tuple[s
     assert "\nNoNewPrivs:\t1\n" in done.stdout, done.stderr
 
 
-def test_a_run_without_a_spec_is_reported() -> None:
+def test_run_without_a_spec_is_reported() -> None:
     command = [sys.executable, "-m", "agent.launch.rank", "/nowhere"]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert (done.returncode, "/nowhere/spec.json" in done.stderr) == (NOT_STARTED, True)
 
 
-def test_a_rank_has_the_home_and_name_of_its_own_user_not_of_the_launcher(efs: Path) -> None:
+def test_rank_has_home_and_name_of_its_own_user(efs: Path) -> None:
     show = "import json, os; print(json.dumps([os.environ[name] for name in ('USER', 'LOGNAME')]))"
     spec = make_program_spec(efs_mount=str(efs), command=("python", "-c", show))
     user = pwd.getpwuid(os.getuid()).pw_name
@@ -244,7 +244,7 @@ def start_starter(*words: str, directory: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def test_a_detached_process_is_not_a_child_of_its_starter_and_has_no_pipe(tmp_path: Path) -> None:
+def test_detached_process_is_not_a_child_of_its_starter_and_has_no_pipe(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     with start_starter("/bin/sh", "-c", "echo $$ > pid; exec /bin/sleep 600", directory=tmp_path) as starter:
         assert starter.stdout is not None and starter.stdin is not None

@@ -45,7 +45,7 @@ def test_line_in_parts_is_forwarded_whole() -> None:
     assert done.stderr == b"[2]<stdout>:a b\n[2]<stdout>:c\n"
 
 
-def test_a_rank_is_terminated_when_its_reader_has_exited() -> None:
+def test_rank_is_terminated_when_its_reader_has_exited() -> None:
     ours, theirs = os.pipe()
     code = "import os, time; print('pid', os.getpid(), flush=True); time.sleep(600)"
     with subprocess.Popen(
@@ -68,7 +68,7 @@ signal.signal(signal.SIGTERM, lambda *_: (print("saved", flush=True), sys.exit(7
 """
 
 
-def test_a_signal_of_mpirun_to_the_group_reaches_the_rank_once() -> None:
+def test_signal_of_mpirun_to_the_group_reaches_the_rank_once() -> None:
     with subprocess.Popen(
         [*PARENT, "mpi", sys.executable, "-c", f"{SAVES}print('ready', flush=True)\nsignal.pause()"],
         cwd=PROJECT,
@@ -105,7 +105,7 @@ def test_over_gloo_status_and_output_are_unchanged(end: str, status: int) -> Non
     assert (done.returncode, done.stdout, done.stderr) == (status, b"told", b"")
 
 
-def test_a_signal_of_torchrun_is_sent_on_to_the_rank() -> None:
+def test_signal_of_torchrun_is_sent_on_to_the_rank() -> None:
     with start_in_group(f"{SAVES}print('ready', flush=True)\nsignal.pause()") as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"[2]<stdout>:ready\n"

@@ -75,7 +75,7 @@ def test_waiting_for_unreachable_host_stops_when_cancelled() -> None:
     assert set(found) <= {"deeplearning-worker1"}
 
 
-def test_a_host_that_cannot_signal_its_ranks_is_reported() -> None:
+def test_host_that_cannot_signal_its_ranks_is_reported() -> None:
     said: list[str] = []
     hosts(lambda argv, _: Completed(status=1, output="a\nno such run\n"), said=said).signal_run(
         signal.SIGKILL, wait_s=0.0

@@ -132,7 +132,7 @@ def test_launcher_on_master_does_not_trust_host_output(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_bytes().count(b"[launcher] rank 0 exited first: 1\n") == 1
 
 
-def test_a_run_that_is_stopped_waits_for_its_ranks(group: LocalGroup) -> None:
+def test_stopped_run_waits_for_its_ranks(group: LocalGroup) -> None:
     handler = (
         "import signal\nsignal.signal(signal.SIGTERM, lambda *_: (time.sleep(rank), print('saved'), sys.exit(143)))"
     )

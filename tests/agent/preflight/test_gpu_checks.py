@@ -194,7 +194,7 @@ def test_nccl_must_use_detected_efa_devices_even_if_the_spec_has_none() -> None:
     assert judged(output(log=by_tcp), SPEC, without).findings != ()
 
 
-def test_one_rank_alone_needs_no_nccl_and_one_node_no_efa() -> None:
+def test_single_rank_needs_no_nccl_and_single_node_no_efa() -> None:
     told = {**WELL, "host": NAMES[0], "error": 0.0, "ranks": 1, "seconds": 0.01, "process": f"{NAMES[0]}:7"}
     alone = {name: value for name, value in told.items() if name != "bus_gb_s"}
     text = f'deepcdk-here {{"host": "{NAMES[0]}"}}\ndeepcdk-allreduce {json.dumps(alone)}\n'

@@ -130,7 +130,7 @@ def test_largest_completely_initialized_communicator_counts() -> None:
     ],
 )
 @pytest.mark.parametrize("end", ["", "\n"])
-def test_time_to_read_grows_with_the_size_alone(part: str, end: str) -> None:
+def test_time_to_read_grows_only_with_size(part: str, end: str) -> None:
     """A pattern with quadratic time would take hours for the lines that never end."""
     text = (part + end) * ((2 << 20) // len(part))
     began = time.process_time()
@@ -150,7 +150,7 @@ def test_user_variables_cannot_hide_nccl_lines(monkeypatch: pytest.MonkeyPatch) 
     assert dict(os.environ) == {"NCCL_DEBUG": "INFO"}
 
 
-def test_a_process_is_named_as_in_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_is_named_as_in_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "ip-10-0-64-5.ec2.internal")
     monkeypatch.setattr("os.getpid", lambda: 311)
     line = "ip-10-0-64-5:311:402 [0] NCCL INFO Using network Socket"

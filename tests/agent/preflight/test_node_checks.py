@@ -72,7 +72,7 @@ def test_healthy_nodes_give_a_table_and_no_finding() -> None:
          "3 uncorrected memory errors"),
     ],
 )  # fmt: skip
-def test_a_fault_of_one_node_is_reported_for_that_node_only(changes: dict[str, object], check: str, what: str) -> None:
+def test_fault_of_one_node_is_reported_for_that_node_only(changes: dict[str, object], check: str, what: str) -> None:
     report = judged(**changes)
     assert [(f.node, f.check, f.what) for f in report.findings] == [(NAMES[1], check, what)]
     assert report.cells[1][COLUMNS.index(check)] == what

@@ -70,7 +70,7 @@ def test_unresponsive_framework_is_a_problem(monkeypatch: pytest.MonkeyPatch) ->
     assert visible_gpus({}) == (None, "TensorFlow exited without a result: no output", "")
 
 
-def test_a_framework_is_asked_with_the_variables_of_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_framework_is_asked_with_the_variables_of_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     ask = "import os; print('deepcdk-visible-gpus ' + os.environ['CUDA_VISIBLE_DEVICES'])"
     monkeypatch.setattr(node_facts, "COUNT_VISIBLE_GPUS", ask)
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": "3"}) == (3, "", "")
@@ -103,7 +103,7 @@ def test_on_a_node_without_gpus_tensorflow_is_not_asked(tmp_path: Path, monkeypa
     assert (facts.spec_sha256, facts.interface) == ("", ""), "the run is not visible here"
 
 
-def test_a_nodes_facts_come_back_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_facts_of_node_are_returned_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = make_spec(hosts=(make_node(address="127.0.0.1", interface="lo"),)).to_json()
     (tmp_path / "spec.json").write_text(spec)
     assert main([str(tmp_path)]) == 0

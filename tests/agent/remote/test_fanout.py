@@ -75,7 +75,7 @@ def test_impossible_argument_is_rejected(ssh: str) -> None:
 
 
 @pytest.mark.parametrize("line", [b"[]", b'{"command": []}', b"\xff"])
-def test_an_invalid_request_is_reported(line: bytes) -> None:
+def test_invalid_request_is_reported(line: bytes) -> None:
     with pytest.raises(SpecError, match="invalid request"):
         RemoteCommand.from_line(line)
 
@@ -91,7 +91,7 @@ def test_default_is_all_workers() -> None:
         RemoteCommand(command=command).hosts("", pytest.fail)
 
 
-def test_a_malformed_nodes_file_is_reported_before_the_hosts(
+def test_malformed_nodes_file_is_reported_before_the_hosts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "nodes"

@@ -74,7 +74,7 @@ def test_node_preparation_is_found_by_its_run(tmp_path: Path) -> None:
             process.wait()
 
 
-def test_a_graceful_signal_goes_to_ranks_and_not_to_their_launcher(tmp_path: Path) -> None:
+def test_graceful_signal_is_sent_to_ranks_and_not_to_launcher(tmp_path: Path) -> None:
     launcher, rank = start(tmp_path, "one"), start(tmp_path, "one", DEEPCDK_RANK="0")
     try:
         assert {each.pid: each.rank for each in processes(str(tmp_path))} == {launcher.pid: None, rank.pid: 0}

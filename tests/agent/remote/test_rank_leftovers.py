@@ -81,7 +81,7 @@ def test_shared_memory_that_ranks_own_or_have_given_away_is_found(node: Path, ow
     assert rank_leftovers.files_are_there(node)
 
 
-def test_a_home_that_cannot_be_listed_counts_as_not_clean(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_that_cannot_be_listed_counts_as_not_clean(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def closed(list_of: Callable[..., object], path: Path) -> object:
         if path == node / RANK_HOME[1:]:
             raise PermissionError(path)

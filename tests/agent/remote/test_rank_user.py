@@ -28,7 +28,9 @@ def test_boot_creates_the_login_user_of_the_agent() -> None:
     assert f'/ssh" -l {RANK_USER} ' in (PROJECT / "agent" / "bin" / "as_rank" / "ssh").read_text()
 
 
-def test_a_node_without_the_user_or_with_another_of_its_name_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_without_user_of_ranks_or_with_other_user_of_this_name_is_rejected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def nobody(name: str) -> pwd.struct_passwd:
         raise KeyError(name)
 
@@ -42,7 +44,7 @@ def test_a_node_without_the_user_or_with_another_of_its_name_is_rejected(monkeyp
     rank_user.check("deeplearning-worker2", "replace it")
 
 
-def test_a_master_without_the_groups_of_runs_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_master_without_the_groups_of_runs_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(gid: int) -> grp.struct_group:
         raise KeyError(gid)
 

@@ -55,7 +55,7 @@ def test_database_is_private_and_not_created_by_reading(path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_database_of_a_newer_version_is_left_alone(path: Path) -> None:
+def test_database_of_a_newer_version_is_left_alone(path: Path) -> None:
     insert("one")
     with contextlib.closing(sqlite3.connect(path)) as newer:
         newer.execute("PRAGMA user_version = 1000")
@@ -91,7 +91,7 @@ def test_database_rejects_node_of_another_claim(path: Path) -> None:
     assert [claim.run_id for claim in runs.claims()] == ["one"]
 
 
-def test_a_full_disk_is_reported_and_changes_nothing(path: Path) -> None:
+def test_full_disk_is_reported_and_changes_nothing(path: Path) -> None:
     insert("one")
     with (
         pytest.raises(DatabaseError, match="full; free space on the master's disk"),
@@ -103,7 +103,7 @@ def test_a_full_disk_is_reported_and_changes_nothing(path: Path) -> None:
 
 
 @pytest.mark.parametrize("has_backup", [True, False])
-def test_a_damaged_database_is_replaced_by_its_backup_with_a_warning(
+def test_damaged_database_is_replaced_by_its_backup_with_a_warning(
     path: Path, capsys: pytest.CaptureFixture[str], has_backup: bool
 ) -> None:
     insert("one")
@@ -120,9 +120,7 @@ def test_a_damaged_database_is_replaced_by_its_backup_with_a_warning(
     assert rows()[-1] == ("two",)
 
 
-def test_a_damaged_database_that_another_process_has_replaced_meanwhile_is_kept(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_database_replaced_by_another_process_is_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     insert("one")
     database.backup()
     path.write_bytes(b"x" * 10_000)
@@ -145,7 +143,7 @@ def test_a_damaged_database_that_another_process_has_replaced_meanwhile_is_kept(
     assert len(list(path.parent.glob("*.damaged-*"))) == 1
 
 
-def test_a_live_run_claims_its_nodes_again_after_its_claim_was_lost(path: Path) -> None:
+def test_live_run_claims_its_nodes_again_after_its_claim_was_lost(path: Path) -> None:
     runs, spec = Runs(root=path.parent / "runs"), make_spec(run_id="one", hosts=(make_node(1),))
     runs.claim("one", spec.hosts)
     path.write_bytes(b"x" * 10_000)

@@ -50,7 +50,7 @@ def test_state_is_read_back_and_copied_for_users(directory: RunDirectory) -> Non
     assert shown == dataclasses.replace(state, updated=liveness.last_beat("one")), "the last heartbeat"
 
 
-def test_a_live_state_without_its_supervisor_counts_as_failed_and_stays_as_it_is_stored(
+def test_live_state_without_supervisor_counts_as_failed_and_is_unchanged_in_storage(
     directory: RunDirectory,
 ) -> None:
     directory.log.write_text("a\nb\n")
@@ -113,7 +113,7 @@ def test_state_stored_while_the_lock_is_checked_counts(
     assert directory.effective_state().state == "succeeded"
 
 
-def test_the_lock_is_held_until_released_and_names_its_run(tmp_path: Path) -> None:
+def test_lock_is_held_until_released_and_contains_its_run(tmp_path: Path) -> None:
     runs = Runs(root=tmp_path / "runs")
     assert runs.live() == []
     runs.claim("one", make_nodes(2))
@@ -161,7 +161,7 @@ def test_run_moves_to_free_nodes(tmp_path: Path) -> None:
         runs.move("one", [make_node(5)])
 
 
-def test_the_nodes_of_a_run_without_a_supervisor_are_claimed_and_the_run_is_stored_as_failed(tmp_path: Path) -> None:
+def test_nodes_of_run_without_supervisor_are_claimed_and_run_is_stored_as_failed(tmp_path: Path) -> None:
     runs = Runs(root=tmp_path)
     runs["one"].path.mkdir()
     runs["one"].write_state(make_state())

@@ -29,7 +29,7 @@ def restart(time: float) -> dict[str, Any]:
     return {"time": time, "for": "a node"}
 
 
-def test_a_restart_costs_the_steps_since_the_checkpoint_and_the_time_until_the_next_one() -> None:
+def test_restart_costs_the_steps_since_the_checkpoint_and_the_time_until_the_next_one() -> None:
     again = [start(110.0, "checkpoints/step-00000010"), {"event": "checkpoint", "time": 111.0}, step(112.0, 2, 1)]
     assert restart_costs([*FIRST, *again], [restart(104.0)]) == [RestartCost(went_on_at=10, steps_lost=3, seconds=9.5)]
 

@@ -51,7 +51,7 @@ def test_later_node_counts_as_spot_if_all_others_were() -> None:
     assert on_spot(mixed, later) == {"hosts": 1, "usd": pytest.approx(0.14 + 0.34 + 0.0416), "prices_of": ""}
 
 
-def test_a_cost_needs_all_prices() -> None:
+def test_cost_needs_all_prices() -> None:
     spec = json.loads(SPEC.to_json())
     origin = {
         "instance_types": {"i-00000001": "a", "i-000000ff": "b"},
@@ -77,7 +77,7 @@ def test_spending_is_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"seconds": 1, "unknown": 2}'])
-def test_an_invalid_file_counts_as_missing(tmp_path: Path, text: str) -> None:
+def test_invalid_file_counts_as_missing(tmp_path: Path, text: str) -> None:
     directory = RunDirectory(path=tmp_path)
     assert run_cost.read_spent(directory) is None
     (tmp_path / SPENT_FILE).write_text(text)

@@ -33,7 +33,7 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def test_a_line_is_returned_once_it_is_complete(directory: RunDirectory) -> None:
+def test_line_is_returned_once_it_is_complete(directory: RunDirectory) -> None:
     sleep = steps(
         lambda: append(directory.metrics, '{"event": "st'),
         lambda: append(directory.metrics, 'art"}\n{"event": "end"}\nnot json\n[1]\n'),
@@ -52,14 +52,14 @@ def test_metrics_written_at_the_end_come_before_the_end(directory: RunDirectory)
     assert [m["type"] for m in follow(directory, sleep=steps(last))] == ["state", "metric", "state"]
 
 
-def test_a_heartbeat_does_not_change_the_state(directory: RunDirectory) -> None:
+def test_heartbeat_does_not_change_the_state(directory: RunDirectory) -> None:
     def beat() -> None:
         directory.write_state(dataclasses.replace(directory.effective_state(), updated=9.0))
 
     assert [m["type"] for m in follow(directory, sleep=steps(beat, lambda: end(directory)))] == ["state", "state"]
 
 
-def test_the_log_is_sent_on_request_from_the_requested_line(directory: RunDirectory) -> None:
+def test_log_is_sent_on_request_from_the_requested_line(directory: RunDirectory) -> None:
     append(directory.log, "first\nsecond\nthird")
     end(directory)
     log = [m for m in follow(directory, log_from=1) if m["type"] == "log"]
@@ -67,7 +67,7 @@ def test_the_log_is_sent_on_request_from_the_requested_line(directory: RunDirect
     assert [m["type"] for m in follow(directory)] == ["state"]
 
 
-def test_a_negative_line_counts_from_the_end_of_the_log(directory: RunDirectory) -> None:
+def test_negative_line_counts_from_the_end_of_the_log(directory: RunDirectory) -> None:
     append(directory.log, "".join(f"line {number}\n" for number in range(5)))
     end(directory)
     for log_from, first in ((-2, 3), (-9, 0)):
@@ -107,14 +107,14 @@ def test_lines_are_separated_by_rank(line: str, rank: int, told: bool) -> None:
     assert is_of_rank(line, rank) is told
 
 
-def test_a_log_is_followed_to_its_unfinished_last_line(directory: RunDirectory) -> None:
+def test_log_is_followed_to_its_unfinished_last_line(directory: RunDirectory) -> None:
     append(directory.log, "one\n")
     sleep = steps(lambda: append(directory.log, "two\nthree"), lambda: end(directory))
     log = [m["lines"] for m in follow(directory, None, sleep, log_from=0) if m["type"] == "log"]
     assert log == [["one"], ["two"], ["three"]]
 
 
-def test_the_preflight_report_is_shown_once_and_not_again_after_reconnecting(directory: RunDirectory) -> None:
+def test_preflight_report_is_shown_once_and_not_again_after_reconnecting(directory: RunDirectory) -> None:
     directory.preflight.write_text('{"lines": ["all well"]}')
     append(directory.metrics, '{"event": "start"}\n')
     end(directory)
@@ -125,7 +125,7 @@ def test_the_preflight_report_is_shown_once_and_not_again_after_reconnecting(dir
     assert not [message for message in follow(directory) if message["type"] == "preflight"]
 
 
-def test_a_waiting_command_notices_that_its_reader_has_exited() -> None:
+def test_waiting_command_notices_that_its_reader_has_exited() -> None:
     reading, writing = os.pipe()
     sleep = sleep_while_read(writing)
     sleep(0.01)

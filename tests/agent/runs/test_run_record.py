@@ -79,7 +79,7 @@ def test_record_has_cost_of_each_restart(directory: RunDirectory) -> None:
     ]
 
 
-def test_a_run_of_committed_sources_alone_has_no_diff_and_no_digest_of_one(directory: RunDirectory) -> None:
+def test_run_of_committed_sources_has_no_diff_and_no_digest_of_one(directory: RunDirectory) -> None:
     write_origin(directory, dataclasses.replace(ORIGIN, diff=""))
     ended(directory)
     origin = record(directory)["origin"]
@@ -96,7 +96,7 @@ def test_exported_record_has_names_but_not_values_of_variables(directory: RunDir
     assert "s3cret" not in text
 
 
-def test_an_earlier_attempts_origin_stays_beside_the_new_one(directory: RunDirectory) -> None:
+def test_origin_of_earlier_attempt_is_kept_in_addition_to_new_one(directory: RunDirectory) -> None:
     write_origin(directory, Origin(stack="first"))
     write_origin(directory, Origin(stack="second"))
     stacks = [json.loads((directory.path / name).read_text())["stack"] for name in ("origin-1.json", "origin.json")]
@@ -163,9 +163,7 @@ def test_interrupted_write_keeps_previous_origin_once(directory: RunDirectory, m
     assert not (directory.path / "origin-2.json").exists()
 
 
-def test_a_link_in_place_of_an_origin_is_neither_read_nor_written_through(
-    directory: RunDirectory, tmp_path: Path
-) -> None:
+def test_symlink_in_place_of_an_origin_is_not_followed(directory: RunDirectory, tmp_path: Path) -> None:
     secret = tmp_path / "id_ed25519"
     secret.write_text("mine")
     ended(directory)

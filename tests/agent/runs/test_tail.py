@@ -12,7 +12,7 @@ from tests.agent.runs.test_run_messages import append
 from tests.nfs import nfs_client
 
 
-def test_a_missing_file_has_no_lines(tmp_path: Path) -> None:
+def test_missing_file_has_no_lines(tmp_path: Path) -> None:
     assert list(Tail(tmp_path / "none").lines()) == []
 
 

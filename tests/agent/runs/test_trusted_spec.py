@@ -13,7 +13,7 @@ from tests.factories import make_spec
 SPEC = make_spec(run_id="one")
 
 
-def test_the_spec_of_the_last_attempt_is_read() -> None:
+def test_spec_of_the_last_attempt_is_read() -> None:
     assert trusted_spec.accept(SPEC) == SPEC.to_json()
     again = dataclasses.replace(SPEC, notify=("true",))
     trusted_spec.accept(again)

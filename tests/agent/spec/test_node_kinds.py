@@ -64,7 +64,7 @@ def test_hosts_of_one_kind_share_an_environment_for_all_their_gpus() -> None:
         ),
     ],
 )
-def test_hosts_of_two_kinds_are_refused_by_name(words: tuple[str, ...], said: str) -> None:
+def test_hosts_of_two_kinds_are_rejected_with_their_names(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(SpecError, match=f"these are of 2 kinds: {said}; replace the nodes of one kind"):
         runtime_kind(kinds(*words))
 

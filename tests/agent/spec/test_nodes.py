@@ -196,7 +196,7 @@ def test_invalid_node_cannot_be_created_or_read_from_spec(field: str, value: obj
         RunSpec.from_json(json.dumps(document))
 
 
-def test_too_few_workers_are_refused_with_both_numbers() -> None:
+def test_too_few_workers_are_rejected_with_both_numbers() -> None:
     with pytest.raises(SpecError, match=r"4 nodes requested, but 3 ready .*deeplearning-worker10"):
         choose_hosts(parse_nodes(NODES, pytest.fail), 4)
     with pytest.raises(SpecError, match="0 nodes requested"):

@@ -17,7 +17,7 @@ from tests.factories import make_program_spec, make_spec
 from tests.words import FILE_NAMES, LONG, WORDS
 
 
-def test_a_program_works_in_its_own_copy_and_the_payload_in_the_pushed_tree() -> None:
+def test_program_works_in_its_own_copy_and_the_payload_in_the_pushed_tree() -> None:
     spec = make_spec()
     assert spec.working_directory == spec.payload_directory == "/mnt/efs/payloads/0123456789abcdef"
     assert spec.agent_directory == "/mnt/efs/payloads/aaaaaaaaaaaaaaaa"
@@ -55,7 +55,7 @@ def test_impossible_launch_is_rejected_at_construction(field: str, value: object
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"hosts": 3}', '{"knobs": {"cycle_time_ms": -1}}'])
-def test_an_invalid_spec_is_rejected(text: str) -> None:
+def test_invalid_spec_is_rejected(text: str) -> None:
     with pytest.raises(SpecError):
         RunSpec.from_json(text)
 

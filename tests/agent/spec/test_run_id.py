@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agent.spec.run_id import is_generated_id, make_run_id
 
 
-def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
+def test_run_id_sorts_by_time_and_contains_recipe() -> None:
     now = datetime.datetime(2026, 11, 20, 12, 13, 14)
     assert make_run_id(now, "Fashion MNIST", "ab12") == "20261120-121314-fashion-mnist-ab12"
 

@@ -33,7 +33,7 @@ def test_nearer_of_two_limits_counts() -> None:
     assert (BOTH.share(3600, None), BOTH.left_s(3600, None, None)) == (0.5, 3600), "no price is known"
 
 
-def test_the_nearer_limit_is_described_with_its_flag() -> None:
+def test_nearer_limit_is_described_with_its_flag() -> None:
     assert BOTH.describe(3600, 4.0) == "--max-cost 5: $4 of $5 after 1 h"
     assert BOTH.describe(5400, 1.25) == "--max-hours 2: 1.5 h of 2 h, $1.25"
     assert BOTH.describe(5400, None) == "--max-hours 2: 1.5 h of 2 h"

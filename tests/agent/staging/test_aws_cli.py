@@ -40,7 +40,7 @@ def test_error_in_block_stops_cli_and_is_raised(tmp_path: Path) -> None:
     assert time.monotonic() - began < 30
 
 
-def test_an_upload_is_interrupted_before_its_input_ends(tmp_path: Path) -> None:
+def test_upload_is_interrupted_before_its_input_ends(tmp_path: Path) -> None:
     told = tmp_path / "told"
     script = f"trap 'echo interrupted > {told}; exit 1' INT; echo ready; while :; do sleep 0.05; done"
     with pytest.raises(KeyError), running([write_program(tmp_path / "aws", script)], stdin=subprocess.PIPE) as process:

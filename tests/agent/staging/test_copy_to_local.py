@@ -77,7 +77,7 @@ def test_copy_transfers_differences_and_reports_damaged_files(
 
 
 @pytest.mark.parametrize("cut", [0, 51, 3060])
-def test_a_truncated_or_wrong_pack_only_costs_time(shared: StagedDataset, local: StagedDataset, cut: int) -> None:
+def test_truncated_or_wrong_pack_only_costs_time(shared: StagedDataset, local: StagedDataset, cut: int) -> None:
     pack = pack_path(shared)
     data = pack.read_bytes()
     pack.write_bytes(data[:cut] + b"X" * (len(data) - cut) if cut % 2 else data[:cut])
@@ -114,7 +114,7 @@ def test_missing_shared_file_is_reported_even_if_the_copy_has_it(shared: StagedD
     assert (told(messages, "missing"), told(messages, "spoiled"), held(local)) == (["a"], ["a"], CONTENTS)
 
 
-def test_a_manifest_that_comes_late_is_waited_for(shared: StagedDataset) -> None:
+def test_late_manifest_is_awaited(shared: StagedDataset) -> None:
     shared.finish(MANIFEST)
     later = Manifest.of(ENTRIES[:1])
     threading.Timer(0.3, shared.begin, [later]).start()

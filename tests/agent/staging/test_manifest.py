@@ -46,7 +46,7 @@ def test_manifest_with_any_names_is_parsed_unchanged(entries: list[Entry], sourc
 
 @settings(max_examples=40)
 @given(entries=ENTRIES)
-def test_the_order_of_the_files_changes_nothing(entries: list[Entry]) -> None:
+def test_order_of_the_files_changes_nothing(entries: list[Entry]) -> None:
     turned = list(reversed(entries))
     assert Manifest.of(entries) == Manifest.of(turned)
     assert Manifest.of(entries).digest == Manifest.of(turned).digest
@@ -70,7 +70,7 @@ def test_path_outside_of_directory_is_rejected(path: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a/b", "..", "x.manifest", "é", "x" * 101, "a\n"])
-def test_a_name_with_a_path_is_rejected(name: str) -> None:
+def test_name_with_a_path_is_rejected(name: str) -> None:
     with pytest.raises(ManifestError, match="name"):
         check_name(name)
 
@@ -94,12 +94,12 @@ HEAD = '{"format": 1, "files": 1, "source": ""}\n'
         ("\xff\n", "line 1 of a manifest: Expecting value"),
     ],
 )
-def test_an_incomplete_manifest_is_rejected(text: str, trouble: str) -> None:
+def test_incomplete_manifest_is_rejected(text: str, trouble: str) -> None:
     with pytest.raises(ManifestError, match=re.escape(trouble)):
         Manifest.from_text(text)
 
 
-def test_a_name_cannot_be_a_file_and_a_directory_at_once() -> None:
+def test_name_cannot_be_a_file_and_a_directory_at_once() -> None:
     with pytest.raises(ManifestError, match=r"'a/b': a file and also a directory .*; rename or delete one"):
         Manifest.of([Entry(path="a/b", size=1), Entry(path="a/b/c", size=1)])
 

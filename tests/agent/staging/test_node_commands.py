@@ -99,7 +99,7 @@ def test_damaged_and_missing_files_are_reported(shared: StagedDataset) -> None:
     assert [m["spoiled"] for m in messages if "spoiled" in m] == [["a", "line\nü"]]
 
 
-def test_an_interrupted_stream_is_reported_and_can_be_continued(shared: StagedDataset, tmp_path: Path) -> None:
+def test_interrupted_stream_is_reported_and_can_be_continued(shared: StagedDataset, tmp_path: Path) -> None:
     root = tmp_path / "other"
     (*_, last) = serve(begin(root, WANTED)[:-5], status=1)
     assert (last["kind"], (root / "set.manifest.new").exists()) == ("broken off", False)
@@ -143,7 +143,7 @@ def calls(bucket: dict[str, str]) -> int:
     return len(file.read_text().splitlines()) if file.exists() else 0
 
 
-def test_a_bucket_is_fetched_once_to_a_disk(bucket: dict[str, str], tmp_path: Path) -> None:
+def test_bucket_is_fetched_once_to_a_disk(bucket: dict[str, str], tmp_path: Path) -> None:
     local = StagedDataset(root=tmp_path / "disk", name="set")
     fetch = ("fetch", str(local.root), "set", "s3://my-data/set", "us-east-1")
     (*_, last) = stage(*fetch, given=bucket)
@@ -155,7 +155,7 @@ def test_a_bucket_is_fetched_once_to_a_disk(bucket: dict[str, str], tmp_path: Pa
     assert (held(local), last["done"]["came_bytes"], calls(bucket)) == (CONTENTS, 3, 2)
 
 
-def test_a_bucket_is_fetched_to_the_shared_file_system_and_listed_with_hashes(
+def test_bucket_is_fetched_to_the_shared_file_system_and_listed_with_hashes(
     bucket: dict[str, str], tmp_path: Path
 ) -> None:
     dataset = StagedDataset(root=tmp_path / "efs", name="set")

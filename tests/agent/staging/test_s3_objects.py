@@ -45,17 +45,17 @@ def listing(*keys: str) -> str:
         ("s3://my-data/a/", "my-data", "a"),
     ],
 )
-def test_an_address_names_a_bucket_and_a_prefix(address: str, bucket: str, key: str) -> None:
+def test_address_consists_of_bucket_and_prefix(address: str, bucket: str, key: str) -> None:
     assert (Prefix.parse(address).bucket, Prefix.parse(address).key) == (bucket, key)
 
 
 @pytest.mark.parametrize("address", ["my-data/a", "s3://", "s3://My/a", "s3://my-data/a*"])
-def test_an_invalid_address_is_rejected(address: str) -> None:
+def test_invalid_address_is_rejected(address: str) -> None:
     with pytest.raises(DatasetError):
         Prefix.parse(address)
 
 
-def test_a_listing_gives_paths_below_the_prefix_without_folders() -> None:
+def test_listing_gives_paths_below_the_prefix_without_folders() -> None:
     found = parse_listing(listing("imagenet/train/", "imagenet/train/a", "imagenet/train/n1/b c"), PREFIX)
     assert [entry.path for entry in found] == ["a", "n1/b c"]
     assert (found[0].size, found[0].etag, found[0].sha256) == (3, "d41d8", "")
@@ -76,7 +76,7 @@ def test_key_outside_of_directory_is_rejected(key: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["oops", "[]", '{"Contents": [{"Key": "a"}]}'])
-def test_an_invalid_listing_is_reported(text: str) -> None:
+def test_invalid_listing_is_reported(text: str) -> None:
     with pytest.raises(DatasetError, match="the AWS CLI printed an invalid list of s3://my-data/imagenet/train"):
         parse_listing(text, PREFIX)
 

@@ -46,7 +46,7 @@ def test_objects_are_written_listed_read_and_deleted(client: BucketClient) -> No
 
 
 @pytest.mark.full
-def test_a_write_that_fails_half_way_leaves_no_object(client: BucketClient) -> None:
+def test_interrupted_write_leaves_no_object(client: BucketClient) -> None:
     def write(file: IO[bytes]) -> None:
         file.write(bytes(9 << 20))
         raise KeyError("x")
@@ -57,7 +57,7 @@ def test_a_write_that_fails_half_way_leaves_no_object(client: BucketClient) -> N
 
 
 @pytest.mark.full
-def test_a_missing_bucket_is_reported(client: BucketClient) -> None:
+def test_missing_bucket_is_reported(client: BucketClient) -> None:
     absent = BucketClient(Prefix.parse("s3://absent/x", "us-east-1"))
     with pytest.raises(
         BucketError, match=r"cannot write s3://absent/x/a: .*NoSuchBucket.*check that the bucket exists"
@@ -74,7 +74,7 @@ def test_denied_call_names_missing_permissions(tmp_path: Path) -> None:
         client.paths()
 
 
-def test_a_program_that_exits_early_is_reported_with_its_status(tmp_path: Path) -> None:
+def test_program_that_exits_early_is_reported_with_its_status(tmp_path: Path) -> None:
     client = BucketClient(PREFIX, program=write_program(tmp_path / "aws", "exit 7"))
     with pytest.raises(BucketError, match="the AWS CLI failed with exit status 7"):
         client.put("a", 1 << 20, write_some)

@@ -99,7 +99,7 @@ def test_files_of_an_interrupted_staging_are_removed(dataset: StagedDataset) -> 
     assert not dataset.path(B).exists()
 
 
-def test_a_directory_can_become_a_file(dataset: StagedDataset) -> None:
+def test_directory_can_become_a_file(dataset: StagedDataset) -> None:
     fill(dataset)
     flat = entry("sub", b"flat")
     dataset.begin(Manifest.of([flat]))
@@ -184,7 +184,7 @@ def test_failing_source_leaves_existing_file(tmp_path: Path) -> None:
     assert ([path.name for path in tmp_path.iterdir()], target.read_bytes()) == (["file"], b"old")
 
 
-def test_a_disk_that_returns_other_bytes_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_that_returns_other_bytes_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "pread", lambda *_: b"other")
     with pytest.raises(CorruptingDiskError, match="the bytes read differ from the bytes written") as failed:
         write_verified(str(tmp_path / "temporary"), str(tmp_path / "file"), (b"these",))
@@ -192,7 +192,7 @@ def test_a_disk_that_returns_other_bytes_is_reported(tmp_path: Path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_has_its_own_error_and_other_errors_keep_their_text() -> None:
+def test_full_disk_has_its_own_error_and_other_errors_keep_their_text() -> None:
     for number in (errno.ENOSPC, errno.EDQUOT):
         assert isinstance(dataset_error(OSError(number, "No space"), "/x"), DiskFullError)
     assert type(dataset_error(OSError(errno.EACCES, "Permission denied"), "/x")) is DatasetError

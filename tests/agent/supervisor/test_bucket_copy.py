@@ -67,7 +67,7 @@ def test_copy_goes_to_prefix_of_run_without_secret_or_large_files(
     assert "work/*" not in excluded
 
 
-def test_a_large_working_directory_is_not_copied_and_that_is_reported(
+def test_large_working_directory_is_reported_and_not_copied(
     directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bucket_copy, "WORK_LIMIT", 3)
@@ -100,7 +100,7 @@ def test_without_a_bucket_nothing_is_copied(directory: RunDirectory, content: st
     ("content", "reason"),
     [("{", "is invalid: "), ("[]", "is invalid: "), ("{}", "does not contain the bucket"), (None, "cannot be read: ")],
 )
-def test_an_unreadable_origin_is_reported_as_the_reason_for_the_missing_copy(
+def test_unreadable_origin_is_reported_as_the_reason_for_the_missing_copy(
     directory: RunDirectory, content: str | None, reason: str
 ) -> None:
     path = directory.path / "origin.json"

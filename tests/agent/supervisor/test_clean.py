@@ -90,7 +90,7 @@ def unused(mount: Path, home: Path) -> set[str]:
     return {Path(item["path"]).name for item in shared(mount, home, frozenset())["items"] if not item["used"]}
 
 
-def test_trees_of_kept_runs_stay_and_others_are_listed_with_their_sizes(mount: Path, home: Path) -> None:
+def test_trees_of_kept_runs_are_kept_and_others_are_listed_with_their_sizes(mount: Path, home: Path) -> None:
     """Source: ray-project/ray #55898."""
     spec = make_program_spec(efs_mount=str(mount))
     make_run(mount, spec)
@@ -119,7 +119,7 @@ def test_only_named_and_unused_trees_are_removed(mount: Path, home: Path) -> Non
     assert sorted(path.name for path in (mount / "payloads").iterdir()) == sorted([kept.name, other.name])
 
 
-def test_agents_stay_for_a_day_and_interrupted_uploads_for_an_hour(mount: Path, home: Path) -> None:
+def test_agents_are_kept_for_a_day_and_interrupted_uploads_for_an_hour(mount: Path, home: Path) -> None:
     tree(mount, "1" * 16, "agent")
     directory(mount / "payloads" / ("2" * 16) / "agent", old=False)
     directory(mount / "payloads" / f"{'3' * 16}.partial-12")
@@ -128,7 +128,7 @@ def test_agents_stay_for_a_day_and_interrupted_uploads_for_an_hour(mount: Path, 
     assert unused(mount, home) == {"1" * 16, f"{'3' * 16}.partial-12"}
 
 
-def test_wheels_of_a_run_the_newest_runtime_and_the_installer_stay(mount: Path, home: Path) -> None:
+def test_wheels_of_a_run_newest_runtime_and_installer_are_kept(mount: Path, home: Path) -> None:
     """Source: ray-project/ray #55898."""
     course = {
         "times": {},

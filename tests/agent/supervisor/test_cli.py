@@ -42,7 +42,7 @@ def updated_of(supervisor: Call) -> float:
     return float(json.loads(supervisor("status", "one").stdout)["updated"])
 
 
-def test_a_run_outlives_the_process_that_started_it_and_succeeds(efs: Path, supervisor: Call) -> None:
+def test_run_outlives_the_process_that_started_it_and_succeeds(efs: Path, supervisor: Call) -> None:
     started = supervisor(
         "start", stdin=spec(efs, "one", 'echo hello; sleep 0.5; echo \'{"event":"end"}\' > $RUN/metrics.jsonl')
     )
@@ -106,7 +106,7 @@ def test_stop_lets_launcher_exit_gracefully(efs: Path, supervisor: Call) -> None
     assert json.loads(supervisor("stop", "one").stdout)["was_live"] is False
 
 
-def test_a_rank_gets_sigterm_first_and_is_killed_after_the_grace(efs: Path, supervisor: Call) -> None:
+def test_rank_gets_sigterm_first_and_is_killed_after_the_grace(efs: Path, supervisor: Call) -> None:
     rank = "trap 'echo rank heard' TERM; echo at work; while :; do sleep 0.1; done"
     supervisor("start", stdin=spec(efs, "one", f'trap "" TERM; HOROVOD_RANK=0 sh -c "{rank}"; exit 1'))
     eventually(lambda: "at work" in log_of(efs, "one"))
@@ -119,7 +119,7 @@ def test_a_rank_gets_sigterm_first_and_is_killed_after_the_grace(efs: Path, supe
     eventually(lambda: not run_processes(efs))
 
 
-def test_a_run_whose_supervisor_was_killed_is_failed_and_can_be_taken_over(efs: Path, supervisor: Call) -> None:
+def test_run_with_killed_supervisor_is_failed_and_can_be_taken_over(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 600"))
     os.kill(supervisor_of(efs, "one"), signal.SIGKILL)
     eventually(lambda: json.loads(supervisor("status", "one").stdout)["state"] == "failed")
@@ -147,7 +147,7 @@ def test_following_sends_state_then_metrics_then_end(efs: Path, supervisor: Call
     assert (messages[-1]["type"], messages[-1]["state"]) == ("state", "succeeded")
 
 
-def test_the_log_of_one_rank_can_be_shown_alone(efs: Path, supervisor: Call) -> None:
+def test_log_of_one_rank_can_be_shown_separately(efs: Path, supervisor: Call) -> None:
     supervisor(
         "start", stdin=spec(efs, "one", "echo '[0]<stdout>:zero'; echo '[10]<stderr>:ten'; printf '[0]<stderr>:last'")
     )
@@ -172,13 +172,13 @@ def test_run_id_is_used_once_and_unknown_one_is_reported(efs: Path, supervisor: 
     assert (unknown.returncode, "unknown run two" in unknown.stderr) == (4, True)
 
 
-def test_an_invalid_spec_leaves_no_files(efs: Path, supervisor: Call) -> None:
+def test_invalid_spec_leaves_no_files(efs: Path, supervisor: Call) -> None:
     refused = supervisor("start", stdin='{"run_id": "x"}')
     assert refused.returncode == 2
     assert not (efs / "runs").exists()
 
 
-def test_an_ended_run_is_removed_whole_and_the_others_stay(efs: Path, supervisor: Call) -> None:
+def test_finished_run_is_removed_completely_and_others_are_kept(efs: Path, supervisor: Call) -> None:
     for name in ("one", "two"):
         supervisor("start", stdin=spec(efs, name, "true"))
         final_state(efs, name)

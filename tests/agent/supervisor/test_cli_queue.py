@@ -111,7 +111,7 @@ def test_stop_removes_run_from_queue_and_resume_adds_it_again(efs: Path, supervi
     assert final_state(efs, "two")["state"] == "succeeded"
 
 
-def test_a_follower_of_a_queued_run_waits_with_it(efs: Path, supervisor: Call) -> None:
+def test_follower_of_a_queued_run_waits_with_it(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "until [ -e $RUN/go ]; do sleep 0.1; done"))
     supervisor("start", "--queue", stdin=spec(efs, "two", "true"))
     follow = [sys.executable, "-m", "agent.supervisor.cli", "--root", str(efs / "runs"), "follow", "two"]
@@ -146,9 +146,7 @@ def test_booting_master_records_lost_run_and_keeps_queue(efs: Path, supervisor: 
     eventually(lambda: not run_processes(efs))
 
 
-def test_a_queued_run_starts_as_it_was_submitted_although_its_spec_json_was_rewritten(
-    efs: Path, supervisor: Call
-) -> None:
+def test_queued_run_starts_as_submitted_despite_rewritten_spec_json(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
     live_state(efs, "one")
     supervisor("start", "--queue", stdin=spec(efs, "two", "true"))

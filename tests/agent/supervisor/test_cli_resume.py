@@ -51,7 +51,7 @@ def test_directories_in_place_of_files_block_neither_stop_nor_resume(efs: Path, 
     assert not (efs / "runs" / "one" / "stop.json").exists()
 
 
-def test_a_run_with_a_killed_supervisor_continues_and_its_old_processes_do_not(efs: Path, supervisor: Call) -> None:
+def test_run_with_a_killed_supervisor_continues_and_its_old_processes_do_not(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 600 & wait"))
     os.kill(supervisor_of(efs, "one"), signal.SIGKILL)
     before = set(eventually(lambda: run_processes(efs)))
@@ -61,7 +61,7 @@ def test_a_run_with_a_killed_supervisor_continues_and_its_old_processes_do_not(e
     assert not before & set(run_processes(efs))
 
 
-def test_a_live_run_is_neither_resumed_nor_removed(efs: Path, supervisor: Call) -> None:
+def test_live_run_is_neither_resumed_nor_removed(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
     live_state(efs, "one")
     for done in (supervisor("remove", "one"), supervisor("resume", stdin=spec(efs, "one", "true"))):

@@ -84,7 +84,7 @@ def test_price_includes_nodes_and_master(directory: RunDirectory, clock: Clock) 
     assert watched.look()[1] == "reached --max-cost 5: $5 of $5 after 2 h"
 
 
-def test_a_restart_on_fewer_nodes_costs_less_from_then_on(directory: RunDirectory, clock: Clock) -> None:
+def test_restart_on_fewer_nodes_costs_less_from_then_on(directory: RunDirectory, clock: Clock) -> None:
     watched = meter(directory, clock, spec(max_usd=10.0))
     clock.now += 3600
     watched.take(spec(hosts=1, max_usd=10.0))

@@ -116,7 +116,7 @@ def test_interrupted_node_is_reported_with_fix(tmp_path: Path) -> None:
     )
 
 
-def test_a_notice_of_another_instance_is_ignored(tmp_path: Path) -> None:
+def test_notice_of_another_instance_is_ignored(tmp_path: Path) -> None:
     (tmp_path / LEAVING).mkdir(parents=True)
     (tmp_path / LEAVING / "i-other").write_text("its group terminates this instance\n")
     assert reason(make_spec(efs_mount=str(tmp_path)), 7, "") == "the launcher exited with status 7"
@@ -172,7 +172,7 @@ HOSTILE_LOGS = {
 
 
 @pytest.mark.parametrize("part", HOSTILE_LOGS.values(), ids=HOSTILE_LOGS)
-def test_time_to_find_the_reason_grows_with_the_size_of_the_log_alone(part: str) -> None:
+def test_time_to_find_the_reason_grows_only_with_size_of_log(part: str) -> None:
     """A pattern with quadratic time would take minutes to hours for these logs."""
     log = (part * (1 + (2 << 20) // len(part)))[: 2 << 20]
     began = time.process_time()
@@ -207,7 +207,7 @@ def test_only_ranks_of_the_run_are_named() -> None:
     assert len(reason(make_spec(hosts=HOSTS), 1, log)) < 500
 
 
-def test_a_launcher_without_output_is_reported_with_its_status() -> None:
+def test_launcher_without_output_is_reported_with_its_status() -> None:
     assert reason(make_spec(), -9, "killed") == "the launcher exited with signal 9 (Killed)"
 
 
@@ -330,5 +330,5 @@ def test_first_failed_process_of_group_is_named() -> None:
         (1, "status 1"),
     ],
 )
-def test_a_signal_is_reported_with_its_name(status: int, text: str) -> None:
+def test_signal_is_reported_with_its_name(status: int, text: str) -> None:
     assert describe_status(status) == text

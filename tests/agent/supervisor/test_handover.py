@@ -97,7 +97,7 @@ def archives(runs: Runs) -> list[str]:
     return sorted(path.stem for path in (runs.root / handover.FOLDER).glob("*.tar"))
 
 
-def test_the_digest_of_the_archive_is_stored_in_aws_once_per_change(runs: Runs, aws: Aws, kept: Kept) -> None:
+def test_digest_of_the_archive_is_stored_in_aws_once_per_change(runs: Runs, aws: Aws, kept: Kept) -> None:
     lose(runs)
     kept.rounds(5)
     (first,) = aws.values
@@ -112,7 +112,7 @@ def test_the_digest_of_the_archive_is_stored_in_aws_once_per_change(runs: Runs, 
     assert (aws.values[2:], archives(runs)) == ([handover.NOTHING], [])
 
 
-def test_the_same_content_has_the_same_digest_whoever_packs_it(
+def test_same_content_has_same_digest_for_every_packer(
     runs: Runs, aws: Aws, kept: Kept, conf: Path, tree: Path
 ) -> None:
     lose(runs)
@@ -141,7 +141,7 @@ def test_upload_in_progress_is_not_awaited(runs: Runs, aws: Aws, kept: Kept) -> 
     assert (len(aws.values), kept.handover.is_settled) == (2, True)
 
 
-def test_a_rejection_is_logged_once_and_again_after_a_minute(runs: Runs, aws: Aws, kept: Kept) -> None:
+def test_rejection_is_logged_once_and_again_after_a_minute(runs: Runs, aws: Aws, kept: Kept) -> None:
     lose(runs)
     aws.status = 254
     kept.rounds(5)
@@ -252,7 +252,7 @@ def unpacked(runs: Runs, into: Path) -> Path:
     return into
 
 
-def test_the_next_master_has_the_agent_the_database_and_the_hook(
+def test_next_master_has_the_agent_the_database_and_the_hook(
     runs: Runs, kept: Kept, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lose(runs)
@@ -353,7 +353,7 @@ def test_other_machines_and_earlier_masters_do_not_wait(tmp_path: Path) -> None:
     assert current_master.is_settled(conf, tmp_path / "inherited")
 
 
-def test_a_booting_master_changes_nothing_and_reports_it(
+def test_booting_master_changes_nothing_and_reports_it(
     runs: Runs, booting: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lose(runs)

@@ -52,7 +52,7 @@ def directory(tmp_path: Path) -> RunDirectory:
     return found
 
 
-def test_the_metric_is_in_the_clusters_namespace_and_region() -> None:
+def test_metric_is_in_the_clusters_namespace_and_region() -> None:
     words = command("lab", "eu-west-1")
     assert words[:6] == ["nice", "-n", "19", "aws", "cloudwatch", "put-metric-data"]
     assert words[6:14] == ["--namespace", "deepcdk/lab", "--metric-name", "LiveRuns", "--value", "1", "--unit", "Count"]
@@ -118,7 +118,7 @@ def test_repeated_failures_are_reported_with_fix_until_success(
         eventually(lambda: not metric.trouble)
 
 
-def test_a_master_that_cannot_start_the_call_reports_it(directory: RunDirectory) -> None:
+def test_master_that_cannot_start_the_call_reports_it(directory: RunDirectory) -> None:
     def refuse(argv: Sequence[str], timeout_s: float) -> Completed:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
@@ -130,7 +130,7 @@ def test_a_master_that_cannot_start_the_call_reports_it(directory: RunDirectory)
         assert "do: install the AWS CLI on the master" in eventually(lambda: without_cli.trouble)
 
 
-def test_a_cluster_without_the_idle_alarm_reports_no_failure(directory: RunDirectory) -> None:
+def test_cluster_without_the_idle_alarm_reports_no_failure(directory: RunDirectory) -> None:
     run_record.write_origin(directory, Origin(stack="lab", region="eu-west-1", config={"idle_minutes": 0}))
     api = Api(255, DENIED)
     metric = LiveMetric(directory, api)
@@ -152,7 +152,7 @@ class Repaired(Api):
         return super().__call__(argv, timeout_s)
 
 
-def test_a_run_that_cannot_publish_reports_it_until_it_can(efs: Path) -> None:
+def test_run_that_cannot_publish_reports_it_until_it_can(efs: Path) -> None:
     log = efs / "runs/one/launcher.log"
     wait = f"until grep -q 'LiveRuns is published' {log}; do sleep 0.1; done; sleep 1"
     state, directory = supervise(script_spec(efs, wait), Origin(stack="lab", region="eu-west-1"), Repaired(log))

@@ -81,7 +81,7 @@ def test_lost_run_gets_new_supervisor_that_restarts_it_on_its_nodes(runs: Runs, 
     assert len(begun.supervised) == 1, "it is no longer lost"
 
 
-def test_a_reboot_is_reported_as_the_fault(runs: Runs, begun: Begun) -> None:
+def test_reboot_is_reported_as_the_fault(runs: Runs, begun: Begun) -> None:
     lose(runs)
     (Path.home() / liveness.LOCKS / "one").write_text("of-before-the-reboot\n")
     recover_lost_runs(runs)
@@ -109,7 +109,7 @@ def test_restart_counts_even_if_supervisor_is_lost_before_it(runs: Runs, begun: 
          "--max-hours 1: 1 h of 1 h, $2.50; to continue, give `fab resume one` a higher limit"),
     ],
 )  # fmt: skip
-def test_a_lost_run_that_cannot_continue_fails_with_the_reason_and_a_notification(
+def test_lost_run_that_cannot_continue_fails_with_the_reason_and_a_notification(
     runs: Runs, begun: Begun, changes: dict[str, Any], reason: str
 ) -> None:
     directory = lose(runs, notify=("cat >> told; echo >> told",), **changes)
@@ -121,7 +121,7 @@ def test_a_lost_run_that_cannot_continue_fails_with_the_reason_and_a_notificatio
     assert [(event["event"], event["reason"]) for event in told(directory)] == [("failed", reason)]
 
 
-def test_a_lost_run_continues_with_the_secrets_that_the_master_still_has(runs: Runs, begun: Begun) -> None:
+def test_lost_run_continues_with_secrets_stored_on_master(runs: Runs, begun: Begun) -> None:
     lose(runs, secrets=("TOKEN",))
     kept = secret_files.master_directory(Path.home())
     secret_files.write(kept, "one", '{"TOKEN": "x"}')
@@ -184,7 +184,7 @@ def test_workers_are_kept_for_run_that_continues(runs: Runs) -> None:
     assert then_stop.stop_workers(runs, policy) == "the workers are kept for run one, which is live"
 
 
-def test_a_manual_resume_resets_the_count_of_restarts(runs: Runs) -> None:
+def test_manual_resume_resets_the_count_of_restarts(runs: Runs) -> None:
     directory = lose(runs, faults=["a", "b"])
     directory.mark_failed("over")
     spec = make_spec(run_id="one", hosts=make_nodes(2), restarts=3)

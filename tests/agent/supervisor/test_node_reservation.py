@@ -126,7 +126,7 @@ def test_group_size_is_reserved_by_one_task_at_a_time(efs: Path, supervisor: Cal
     supervisor("stop", "one", "--grace", "0")
 
 
-def test_a_task_that_keeps_changing_the_group_size_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_that_keeps_changing_the_group_size_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holding, "PASSING_S", 0.0)
     holding.claim(Runs(root=tmp_path), "fab train", ())
     with pytest.raises(LiveRunError, match="`fab train` is in progress"):

@@ -41,20 +41,20 @@ def test_command_that_ignores_stdin_succeeds(tmp_path: Path) -> None:
     assert call("true", EVENT, tmp_path) == ""
 
 
-def test_a_failed_command_is_reported_with_its_status_and_last_line(tmp_path: Path) -> None:
+def test_failed_command_is_reported_with_its_status_and_last_line(tmp_path: Path) -> None:
     assert call("echo first; echo no route >&2; exit 7", EVENT, tmp_path) == "exit status 7: no route"
     assert call("exit 3", EVENT, tmp_path) == "exit status 3"
     assert call("missing-program", EVENT, tmp_path).startswith("exit status 127: ")
     assert "No such file" in call("true", EVENT, tmp_path / "gone")
 
 
-def test_a_command_that_does_not_exit_is_killed_with_its_children(tmp_path: Path) -> None:
+def test_hanging_command_is_killed_with_its_children(tmp_path: Path) -> None:
     began = time.monotonic()
     assert call("sleep 600 & sleep 600", EVENT, tmp_path, timeout_s=0.5) == "timed out after 0.5 s"
     assert time.monotonic() - began < 20
 
 
-def test_all_commands_run_concurrently_and_a_failure_names_the_number_of_its_command_only(tmp_path: Path) -> None:
+def test_commands_run_concurrently_and_failure_has_number_of_its_command(tmp_path: Path) -> None:
     lines: list[str] = []
     told: list[tuple[str, str]] = []
 
@@ -156,7 +156,7 @@ def test_too_large_message_is_truncated_for_sns() -> None:
     assert len(found["--message"].encode()) < 256 * 1024
 
 
-def test_a_failed_publication_returns_its_last_line_and_a_success_nothing() -> None:
+def test_failed_publication_returns_its_last_line_and_a_success_nothing() -> None:
     def fails(command: Sequence[str], timeout_s: float) -> Completed:
         return Completed(status=254, output="\nAn error occurred (AuthorizationError): not authorized\n")
 

@@ -102,7 +102,7 @@ def test_root_clears_hosts_that_another_run_may_have_used_or_with_processes_of_r
     assert hosts.prepared(set(), has_rank_processes=True) == [ONE.name, TWO.name], "each host once"
 
 
-def test_a_host_with_processes_that_root_cannot_kill_gets_no_rank(spec: RunSpec) -> None:
+def test_host_with_unkillable_processes_gets_no_rank(spec: RunSpec) -> None:
     hosts = Prepared(spec)
     hosts.stuck = {TWO.name: done(1, "cannot kill processes of an earlier run: 12")}
     with pytest.raises(PreparationError, match=f"^{TWO.name}: cannot kill processes of an earlier run: 12$"):
@@ -123,7 +123,7 @@ def test_full_disk_of_host_is_reported_with_fix(spec: RunSpec) -> None:
         hosts.prepared(set())
 
 
-def test_a_full_disk_of_the_master_is_reported_without_a_replacement() -> None:
+def test_full_disk_of_the_master_is_reported_without_a_replacement() -> None:
     found = failures({MASTER: done(1, "cp: error writing 'x': No space left on device")})
     assert found[MASTER].endswith("; do: free space on this master (`fab clean` removes unused files)")
 
@@ -135,7 +135,7 @@ def test_a_full_disk_of_the_master_is_reported_without_a_replacement() -> None:
         (MASTER, f"{MASTER}: no answer within 60 s"),
     ],
 )
-def test_secrets_that_a_host_does_not_take_are_reported_with_the_remedy(
+def test_secrets_rejected_by_host_are_reported_with_fix(
     spec: RunSpec, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
 ) -> None:
     monkeypatch.setattr(
@@ -157,7 +157,7 @@ def test_host_that_cannot_isolate_runs_gets_no_rank(spec: RunSpec, answer: Compl
 @pytest.mark.parametrize(
     ("name", "remedy"), [(TWO.name, "`fab replace worker2`, then `fab resume {}`"), (MASTER, "`fab resume {}`")]
 )
-def test_invalid_result_of_a_preparation_is_reported_with_the_remedy(
+def test_invalid_result_of_a_preparation_is_reported_with_fix(
     spec: RunSpec, monkeypatch: pytest.MonkeyPatch, name: str, remedy: str
 ) -> None:
     hosts = Prepared(spec)
@@ -232,7 +232,7 @@ def program(tmp_path: Path) -> RunSpec:
     return spec
 
 
-def test_the_run_works_in_a_copy_with_the_same_modes(program: RunSpec) -> None:
+def test_run_works_in_a_copy_with_the_same_modes(program: RunSpec) -> None:
     stage(program)
     work = Path(program.working_directory)
     assert (work / "train.py").read_text() == "print()"
@@ -263,19 +263,17 @@ def test_truncated_copy_is_repeated(program: RunSpec) -> None:
     assert not (Path(program.working_directory) / "half").exists()
 
 
-def test_a_run_of_the_payload_needs_no_copy(tmp_path: Path) -> None:
+def test_run_of_the_payload_needs_no_copy(tmp_path: Path) -> None:
     stage(make_spec(efs_mount=str(tmp_path)))
     assert [each.name for each in tmp_path.iterdir()] == ["home"]
 
 
-def test_a_missing_program_is_reported(tmp_path: Path) -> None:
+def test_missing_program_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"the uploaded program of run .* is missing: .*repeat `fab train`"):
         stage(make_program_spec(efs_mount=str(tmp_path)))
 
 
-def test_run_without_its_program_fails_with_the_remedy_as_its_reason(
-    efs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_without_its_program_fails_with_fix_as_its_reason(efs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare_hosts, "prepare", lambda *_, **__: (prepare_hosts.NO_RUNTIME, {}))
     state, _ = supervise(make_program_spec(efs_mount=str(efs), run_id="one", preflight="skip"))
     assert state.state == "failed" and state.reason.startswith("the uploaded program of run one is missing: ")

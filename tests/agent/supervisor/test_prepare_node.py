@@ -44,7 +44,7 @@ def test_with_gpus_number_of_cores_does_not_count() -> None:
         check_slots(host, gpus=1, cores=96)
 
 
-def test_a_layer_has_the_packages_that_the_laptop_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layer_has_packages_locked_by_laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Overlay] = []
 
     def ensure(self: Overlay) -> Path:
@@ -105,7 +105,7 @@ def test_node_reports_facts_and_then_python_of_ranks(
     assert not (tmp_path / TAKEN).exists()
 
 
-def test_a_run_without_pre_flight_gets_no_facts(
+def test_run_without_pre_flight_gets_no_facts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("agent.supervisor.prepare_node.this_host", lambda spec: spec.hosts[0])
@@ -155,7 +155,7 @@ def test_invalid_result_line_is_rejected(line: str) -> None:
         parse(f"deepcdk-prepared {line}\n")
 
 
-def test_a_remaining_process_of_another_run_is_reported(
+def test_remaining_process_of_another_run_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("agent.supervisor.prepare_node.signal_run", lambda root, **how: {"signalled": [7], "left": [7]})

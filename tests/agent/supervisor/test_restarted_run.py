@@ -85,7 +85,7 @@ def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 KILLED = "echo '[launcher] rank 1 exited first: -9'; exit 1"
 
 
-def test_a_run_with_a_killed_rank_restarts_by_itself_and_the_record_shows_it(supervised: Any) -> None:
+def test_run_with_a_killed_rank_restarts_by_itself_and_the_record_shows_it(supervised: Any) -> None:
     record, log = supervised(KILLED, "exit 0")
     assert (record["state"]["state"], record["attempts"]) == ("succeeded", 2)
     fault = f"rank 1 on {TWO.name} exited first, with signal 9 (Killed)"

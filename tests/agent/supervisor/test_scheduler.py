@@ -47,7 +47,7 @@ def nodes(tmp_path: Path) -> Path:
     return tmp_path / "nodes"
 
 
-def test_a_run_keeps_its_nodes_while_they_are_the_same_instances(nodes: Path) -> None:
+def test_run_keeps_its_nodes_while_they_are_the_same_instances(nodes: Path) -> None:
     nodes.write_text(listed(*make_nodes(3)))
     spec = make_spec(hosts=make_nodes(3)[1:])
     assert on_free_nodes(spec, [], pytest.fail, str(nodes)) == spec
@@ -62,7 +62,7 @@ def test_replaced_node_is_used_with_requested_slots(nodes: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_malformed_line_excludes_only_its_node_and_is_reported(nodes: Path) -> None:
+def test_malformed_line_excludes_only_its_node_and_is_reported(nodes: Path) -> None:
     nodes.write_bytes(
         listed(*make_nodes(2)).encode() + b"deeplearning-worker3 \xff i-0000003a 1 ens5 us-east-1a x86_64\n"
     )
@@ -72,7 +72,7 @@ def test_a_malformed_line_excludes_only_its_node_and_is_reported(nodes: Path) ->
     assert [r"line 4 of" in text and r"address = '\\xff'" in text for text in told] == [True]
 
 
-def test_the_scheduler_logs_a_bad_line_once_however_often_it_reads_it(
+def test_scheduler_logs_invalid_line_only_once(
     tmp_path: Path, nodes: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     nodes.write_text(listed(make_node(1)) + "deeplearning-worker2 $(id) i-0000002a 1 ens5 us-east-1a x86_64\n")
@@ -90,7 +90,7 @@ def test_the_scheduler_logs_a_bad_line_once_however_often_it_reads_it(
     assert len(seen) == 3
 
 
-def test_a_run_without_nodes_fails_with_the_reason_and_the_queue_continues(
+def test_run_without_nodes_fails_with_the_reason_and_the_queue_continues(
     tmp_path: Path, nodes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = Runs(root=tmp_path / "runs")
@@ -124,7 +124,7 @@ def test_run_replaces_nodes_of_another_run_by_free_nodes(nodes: Path) -> None:
         on_free_nodes(make_spec(hosts=make_nodes(6)), held, pytest.fail, str(nodes))
 
 
-def test_a_second_scheduler_leaves_the_queue_to_the_first(tmp_path: Path, nodes: Path) -> None:
+def test_second_scheduler_leaves_the_queue_to_the_first(tmp_path: Path, nodes: Path) -> None:
     runs = Runs(root=tmp_path / "runs")
     enqueue(runs, submission(tmp_path, 1))
     liveness.hold(scheduler.LOCK)

@@ -67,7 +67,7 @@ def test_workers_are_terminated_after_last_queued_run(runs: Runs) -> None:
     assert stop(runs, "", api) == STOPPED, "the last run, which asked for nothing, ends them for the one before"
 
 
-def test_workers_stay_while_another_run_is_live_and_stop_only_once(runs: Runs) -> None:
+def test_workers_are_kept_while_another_run_is_live_and_stop_only_once(runs: Runs) -> None:
     api = Api()
     for index, name in enumerate(("one", "two"), start=1):
         runs.claim(name, [make_node(index)])
@@ -91,7 +91,7 @@ def test_failed_api_calls_are_retried_and_a_lasting_failure_is_reported_with_a_f
     assert stop(runs, "", Api()) == "", "it is not tried by a later run, for which nobody asked it"
 
 
-def test_an_invalid_policy_is_not_called(runs: Runs) -> None:
+def test_invalid_policy_is_not_called(runs: Runs) -> None:
     api = Api()
     assert stop(runs, "junk", api) == ""
     with pytest.raises(SpecError, match="stop_policy = 'junk': must be the ARN of a scaling policy"):
@@ -100,7 +100,7 @@ def test_an_invalid_policy_is_not_called(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize("script", ["exit 0", "exit 1"])
-def test_the_supervisor_terminates_the_workers_after_any_end_of_the_run_and_reports_it(
+def test_supervisor_terminates_the_workers_after_any_end_of_the_run_and_reports_it(
     efs: Path, supervisor: Call, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     called = fake_cli(efs, monkeypatch)

@@ -75,7 +75,7 @@ def test_lines_of_ranks_that_the_run_does_not_have_are_not_kept(attempt: Attempt
     assert sorted(attempt.watch._lines["stdout"]) == list(range(attempt.spec.ranks))
 
 
-def test_the_warning_goes_if_a_connection_is_made_later(attempt: Attempt) -> None:
+def test_warning_disappears_after_a_later_connection(attempt: Attempt) -> None:
     attempt.report(APART, 0, 1)
     attempt.print("a", rank=0)
     attempt.after(3)
@@ -121,7 +121,7 @@ def test_equal_lines_are_reported_sooner_and_at_the_end_of_a_short_run(attempt: 
         (["loss 1"] * 9, []),
     ],
 )
-def test_a_short_run_with_few_or_different_lines_is_not_reported(
+def test_short_run_with_few_or_different_lines_is_not_reported(
     attempt: Attempt, lines: list[str], others: list[str]
 ) -> None:
     attempt.report(APART, 0, 1)
@@ -179,14 +179,14 @@ def supervise(efs: Path, script: str, together: str) -> tuple[State, RunDirector
     return live_runs.supervise(spec)
 
 
-def test_a_run_that_succeeds_keeps_the_warning(efs: Path) -> None:
+def test_successful_run_keeps_the_warning(efs: Path) -> None:
     state, directory = supervise(efs, "exit 0", "auto")
     assert (state.state, SAME in state.reason) == ("succeeded", True)
     assert SAME in json.loads((directory.path / "course.json").read_text())["together"]
     assert SAME in directory.log.read_text()
 
 
-def test_a_failed_run_has_its_own_reason(efs: Path) -> None:
+def test_failed_run_has_its_own_reason(efs: Path) -> None:
     state, _ = supervise(efs, "exit 3", "auto")
     assert (state.state, "status 3" in state.reason) == ("failed", True)
 

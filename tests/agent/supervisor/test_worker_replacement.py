@@ -69,7 +69,7 @@ def test_capacity_is_known_from_latest_launch() -> None:
     assert group("throttled", status=254).launch_failure(at - 60) == group("x").launch_failure(at - 60) == ""
 
 
-def test_the_log_keeps_replacements_and_survives_a_half_line(tmp_path: Path) -> None:
+def test_log_keeps_replacements_and_survives_a_half_line(tmp_path: Path) -> None:
     path = tmp_path / "below/replacements.jsonl"
     log = ReplacementLog(path)
     assert log.read() == []

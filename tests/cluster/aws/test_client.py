@@ -292,7 +292,7 @@ def test_pauses_grow_up_to_a_limit() -> None:
         ),
     ],
 )
-def test_a_blocked_account_is_reported_with_who_can_help(error: Exception, what: str, remedy: str) -> None:
+def test_blocked_account_is_reported_with_who_can_help(error: Exception, what: str, remedy: str) -> None:
     with pytest.raises(AwsError) as raised, aws_errors("asking"):
         raise error
     assert what in raised.value.what

@@ -53,7 +53,7 @@ def instance(instance_id: str, state: str = "running", minute: int = 0, **furthe
     }
 
 
-def test_the_master_comes_first_and_workers_by_age() -> None:
+def test_master_comes_first_and_workers_by_age() -> None:
     found = parse_inventory(
         parse_stack(description()),
         [group("workers", "i-2", "i-1", desired=3), group("masters", "i-0", desired=1)],
@@ -112,7 +112,7 @@ def test_master_without_public_address_is_expected_during_a_deployment() -> None
 
 
 @pytest.mark.parametrize("state", ["pending", "stopped"])
-def test_a_master_that_is_not_running_is_reported_with_its_state(state: str) -> None:
+def test_master_that_is_not_running_is_reported_with_its_state(state: str) -> None:
     found = parse_inventory(
         parse_stack(description()), [group("masters", "i-0")], [{"Instances": [instance("i-0", state)]}]
     )
@@ -120,7 +120,7 @@ def test_a_master_that_is_not_running_is_reported_with_its_state(state: str) -> 
         _ = found.master
 
 
-def test_a_missing_stack_is_reported_with_the_region(aws: Aws) -> None:
+def test_missing_stack_is_reported_with_the_region(aws: Aws) -> None:
     for ask in (find, find_master, find_stack):
         with pytest.raises(NoStackError, match="stack deepcdk is not deployed\n  where: region us-east-1"):
             ask(aws, "deepcdk")
@@ -134,7 +134,7 @@ def deploy(aws: Aws, outputs: dict[str, str]) -> None:
     aws.client("cloudformation").create_stack(StackName="deepcdk", TemplateBody=json.dumps(template))
 
 
-def test_a_deployed_stack_is_found_with_its_nodes(aws: Aws) -> None:
+def test_deployed_stack_is_found_with_its_nodes(aws: Aws) -> None:
     deploy(aws, OUTPUTS)
     scaling = aws.client("autoscaling")
     aws.client("ec2").create_launch_template(
@@ -221,14 +221,14 @@ def test_cluster_being_destroyed_rejects_connections_but_is_listed(
         session.load_master()
 
 
-def test_a_stack_that_failed_half_way_can_still_be_found_to_destroy_it(aws: Aws) -> None:
+def test_partially_failed_stack_is_found_for_destroying(aws: Aws) -> None:
     deploy(aws, {"BucketName": "bucket"})
     assert find_stack(aws, "deepcdk").bucket == "bucket"
     with pytest.raises(AwsError, match="lacks the outputs"):
         find(aws, "deepcdk")
 
 
-def test_the_console_of_an_instance_that_ec2_does_not_know_yet_is_empty(aws: Aws) -> None:
+def test_console_of_instance_not_yet_known_to_ec2_is_empty(aws: Aws) -> None:
     assert read_console(aws, "i-00000000000000000") == ""
 
 

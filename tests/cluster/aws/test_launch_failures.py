@@ -96,7 +96,7 @@ def test_known_launch_failures_have_advice(message: str, todo: str) -> None:
     assert todo in remedy(message)
 
 
-def test_an_unknown_reason_is_shown_without_advice() -> None:
+def test_unknown_reason_is_shown_without_advice() -> None:
     assert remedy("The Moon is in the wrong phase") == ""
     failures = LaunchFailures(aws_with(activity("workers", "The Moon is in the wrong phase")), "workers")
     assert failures.explain(0) == "; EC2 Auto Scaling retries after: The Moon is in the wrong phase"
@@ -133,7 +133,7 @@ def test_only_missing_nodes_of_groups_are_explained() -> None:
     assert all("; do: " in line for line in lines)
 
 
-def test_a_group_whose_last_activity_succeeded_is_not_explained() -> None:
+def test_group_whose_last_activity_succeeded_is_not_explained() -> None:
     stack = make_stack()
     aws = aws_with(*(activity(group, "", status="Successful") for group in (stack.master_group, stack.worker_group)))
     assert describe_missing(aws, make_inventory(2, instances=())) == []

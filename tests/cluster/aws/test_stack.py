@@ -13,7 +13,7 @@ from cluster.errors import AwsError, NoStackError
 from tests.cluster.aws.test_inventory import description
 
 
-def test_the_outputs_are_read_and_those_of_earlier_versions_have_defaults() -> None:
+def test_outputs_are_read_and_those_of_earlier_versions_have_defaults() -> None:
     stack = parse_stack(description())
     assert (stack.max_workers, stack.runs_root, stack.payloads_root) == (16, "/mnt/efs/runs", "/mnt/efs/payloads")
     assert (stack.ssh_access, stack.scratch_mount) == ("port", "")
@@ -27,7 +27,7 @@ def test_missing_outputs_are_reported() -> None:
 
 
 @pytest.mark.parametrize("lost", [ReadTimeoutError(endpoint_url="aws"), ConnectionClosedError(endpoint_url="aws")])
-def test_a_lost_connection_is_reported_as_an_error_of_aws(
+def test_lost_connection_is_reported_as_an_error_of_aws(
     aws: Aws, monkeypatch: pytest.MonkeyPatch, lost: Exception
 ) -> None:
     def lose(**_given: object) -> None:
@@ -38,7 +38,7 @@ def test_a_lost_connection_is_reported_as_an_error_of_aws(
         describe_stack(aws, "deepcdk")
 
 
-def test_a_stack_in_any_state_is_found_with_its_template(aws: Aws) -> None:
+def test_stack_in_any_state_is_found_with_its_template(aws: Aws) -> None:
     template = {"Resources": {"Bucket": {"Type": "AWS::S3::Bucket"}}}
     aws.client("cloudformation").create_stack(StackName="deepcdk", TemplateBody=json.dumps(template))
     assert find_stack(aws, "deepcdk").max_workers == 0

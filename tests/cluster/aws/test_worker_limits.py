@@ -145,7 +145,7 @@ class Alarms:
         return {"Datapoints": [{"Timestamp": first + datetime.timedelta(hours=h), "Minimum": n} for h, n in points]}
 
 
-def test_the_clock_is_read_from_the_metric_of_the_group() -> None:
+def test_clock_is_read_from_the_metric_of_the_group() -> None:
     before = datetime.datetime.now(datetime.UTC)
     (found,) = worker_limits.read(cast(Aws, Alarms([math_alarm("GuardHours", periods=144)])), "deepcdk")
     assert found.started is not None
@@ -159,7 +159,7 @@ def alarms(*states: str, budget: bool = False) -> Aws:
     return cast(Aws, Alarms(*answers))
 
 
-def test_a_release_empties_the_queue_of_the_budget(aws: Aws) -> None:
+def test_release_empties_the_queue_of_the_budget(aws: Aws) -> None:
     budget = Limit(kind="budget", state="ALARM", queue="spent")
     sqs = aws.client("sqs")
     url = sqs.create_queue(QueueName="spent")["QueueUrl"]

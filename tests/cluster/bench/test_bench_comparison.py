@@ -52,7 +52,7 @@ def test_ratios_of_tuned_to_default_cells_do_not_depend_on_the_order(tuned_now: 
     assert (comparison.document()["tuned"], comparison.document()["tuned_before"]) == (tuned_now, not tuned_now)
 
 
-def test_a_ratio_within_the_spread_is_marked(tmp_path: Path) -> None:
+def test_ratio_within_the_spread_is_marked(tmp_path: Path) -> None:
     comparison = compare(scaling(tmp_path, "tuned"), scaling(tmp_path, "untuned", 1.01, arguments=UNTUNED))
     lines = list(comparison.sentences())[1:]
     assert all("times as fast as by default" in line and "; within the spread of 8.0%)" in line for line in lines)

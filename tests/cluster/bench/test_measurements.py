@@ -55,7 +55,7 @@ def test_line_without_value_is_ignored(line: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("events", "said"), [(None, "cannot be read"), ([], "has no measurement")])
-def test_a_run_that_is_not_a_benchmark_is_rejected(events: list[Any] | None, said: str, tmp_path: Path) -> None:
+def test_run_that_is_not_a_benchmark_is_rejected(events: list[Any] | None, said: str, tmp_path: Path) -> None:
     directory = tmp_path if events is None else written(tmp_path, events)
     with pytest.raises(DeepcdkError, match=said):
         read_bench(directory)

@@ -58,7 +58,7 @@ def test_function_gets_typed_values_and_groups() -> None:
     assert given(batch_per_rank="") == ((), Group(), False), "left empty is not given"
 
 
-def test_an_empty_value_of_a_flag_with_a_default_is_rejected() -> None:
+def test_empty_value_of_a_flag_with_a_default_is_rejected() -> None:
     def restarted(*, restarts: Annotated[int, "restarts", whole(lowest=0)] = 3) -> int:
         return restarts
 

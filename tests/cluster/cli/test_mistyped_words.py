@@ -85,7 +85,7 @@ def parsed(words: list[str]) -> dict[str, object]:
 
 @settings(max_examples=30)
 @given(place=st.sampled_from(VALUED), value=VALUES, joined=st.booleans())
-def test_a_flags_value_reaches_its_task_unchanged_unless_it_is_a_flag_of_the_task_itself(
+def test_flags_value_reaches_its_task_unchanged_unless_it_is_a_flag_of_the_task_itself(
     place: tuple[str, str], value: str, joined: bool
 ) -> None:
     task, flag = place
@@ -106,7 +106,7 @@ def test_a_flags_value_reaches_its_task_unchanged_unless_it_is_a_flag_of_the_tas
 
 @settings(max_examples=20)
 @given(task=st.sampled_from(sorted(FLAGS)), word=WORDS.filter(lambda word: not word.startswith("-")) | st.just(LONG))
-def test_a_word_without_a_flag_reaches_its_task_unchanged(task: str, word: str) -> None:
+def test_word_without_a_flag_reaches_its_task_unchanged(task: str, word: str) -> None:
     if word and word not in FLAGS_OF:
         assert parsed([task, word])[FLAGS[task].removeprefix("--")] in (word, [word])
 
@@ -172,7 +172,7 @@ def test_unknown_word_is_reported_with_nearest_match(words: str, says: str) -> N
         "scale --nodes -1",
     ],
 )
-def test_what_invoke_understands_is_left_to_it(words: str) -> None:
+def test_valid_arguments_of_invoke_are_left_to_it(words: str) -> None:
     assert said(words) == ""
 
 

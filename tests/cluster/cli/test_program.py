@@ -77,7 +77,7 @@ def test_python_m_deepcdk_calls_itself_deepcdk() -> None:
     assert (status, text.partition(" [")[0]) == (0, "Usage: deepcdk")
 
 
-def test_a_reader_that_has_exited_causes_no_traceback() -> None:
+def test_reader_that_has_exited_causes_no_traceback() -> None:
     fab = f"{sys.executable} tools/fab.py --list --list-format=json"
     assert run(PROJECT, "bash", "-c", f"({fab}; echo $? >&2) | true") == (0, "1\n")
 
@@ -108,7 +108,7 @@ def test_project_has_an_object_as_its_cluster(
     assert find_project() == (below if found else tmp_path)
 
 
-def test_an_unreadable_file_is_the_projects_and_its_error_is_reported(
+def test_unreadable_file_is_the_projects_and_its_error_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     below = tmp_path / "project"

@@ -33,13 +33,13 @@ def test_only_modules_of_named_tasks_are_loaded_or_all_without_a_task(line: str,
     assert set(wanted(line.split())) == modules
 
 
-def test_the_list_shows_each_task_with_its_docstring() -> None:
+def test_list_shows_each_task_with_its_docstring() -> None:
     tasks = collection().tasks
     assert {name: task.__doc__ for name, task in listing().tasks.items()} == {
         name: inspect.getdoc(task) for name, task in tasks.items()
     }
 
 
-def test_the_list_imports_no_task() -> None:
+def test_list_imports_no_task() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORTED], cwd=PROJECT, capture_output=True, text=True, check=True)
     assert [name for name in done.stdout.split() if name.startswith("cluster.tasks")] == []

@@ -124,7 +124,7 @@ def test_changes_appear_by_themselves_and_keep_focus_and_open_details(open_page:
     assert page.locator("details[open]", has_text="By epoch").count() == 1
 
 
-def test_the_log_follows_its_end_unless_the_reader_is_elsewhere(open_page: Open, cluster: FakeCluster) -> None:
+def test_log_follows_its_end_unless_the_reader_is_elsewhere(open_page: Open, cluster: FakeCluster) -> None:
     cluster.log = [f"line {number}" for number in range(200)]
     page = shown(open_page(f"/runs/{RECORDED}"))
     log = page.locator(".log")
@@ -187,7 +187,7 @@ def test_more_runs_are_shown_at_a_click(open_page: Open, cluster: FakeCluster) -
     expect(page.locator("main")).to_contain_text("No run matches")
 
 
-def test_a_colleagues_run_is_stopped_after_two_answers_with_the_name(open_page: Open, cluster: FakeCluster) -> None:
+def test_colleagues_run_is_stopped_after_two_answers_with_the_name(open_page: Open, cluster: FakeCluster) -> None:
     cluster.record["state"]["started_by"] = {"user": "bob", "host": "desk", "laptop": "other"}
     question = f"stop run {RECORDED}, which bob@desk (arn:aws:iam::1:user/bob) started."
     cluster.answers += [{"question": question}, {"done": f"run {RECORDED}: stopped"}]
@@ -214,7 +214,7 @@ def test_a_colleagues_run_is_stopped_after_two_answers_with_the_name(open_page: 
     expect(dialog).to_be_hidden()
 
 
-def test_a_failed_action_is_explained(open_page: Open, cluster: FakeCluster) -> None:
+def test_failed_action_is_explained(open_page: Open, cluster: FakeCluster) -> None:
     cluster.record["state"]["state"] = "failed"
     cluster.answers.append({"error": "the run has secrets: TOKEN\n  do: give --secret TOKEN"})
     page = shown(open_page(f"/runs/{RECORDED}"))
@@ -225,7 +225,7 @@ def test_a_failed_action_is_explained(open_page: Open, cluster: FakeCluster) -> 
     page.get_by_role("button", name="Close").click()
 
 
-def test_a_broken_connection_is_shown_with_the_age_of_the_data_until_it_is_back(
+def test_broken_connection_is_shown_with_the_age_of_the_data_until_it_is_back(
     open_page: Open, cluster: FakeCluster
 ) -> None:
     cluster.runs_ += swept_cluster().runs_[6:]
@@ -249,7 +249,7 @@ def test_page_without_initial_connection_shows_reason(open_page: Open, cluster: 
     expect(page.locator("tbody tr")).to_have_count(6)
 
 
-def test_a_dashboard_that_ends_and_starts_again_is_noticed(open_page: Open, server: Server) -> None:
+def test_restarted_dashboard_is_detected(open_page: Open, server: Server) -> None:
     page = shown(open_page("/runs"))
     page.context.set_offline(True)
     expect(page.locator("#live")).to_contain_text("No answer, data is")
@@ -299,7 +299,7 @@ def test_hostile_parameters_of_a_sweep_are_only_text(open_page: Open, cluster: F
     time.sleep(1.5)  # by now, hostile text has started whatever it can; the fixture detects it
 
 
-def test_a_sweep_is_opened_filtered_and_updated_with_the_keyboard(open_page: Open, cluster: FakeCluster) -> None:
+def test_sweep_is_opened_filtered_and_updated_with_the_keyboard(open_page: Open, cluster: FakeCluster) -> None:
     cluster.runs_ = swept_cluster().runs_
     page = shown(open_page("/sweeps"))
     link = page.locator("main a", has_text="lr-search")

@@ -37,7 +37,7 @@ def test_metrics_and_log_lines_are_sent_once(cluster: FakeCluster) -> None:
     assert view.progress.startswith("epoch 21/20, step 1/23")
 
 
-def test_the_log_has_no_control_characters_and_an_end(cluster: FakeCluster) -> None:
+def test_log_has_no_control_characters_and_an_end(cluster: FakeCluster) -> None:
     cluster.log = ["\x1b[31mred\x1b[0m", "10%\r20%", "\x1b]0;title\x07"] + [f"line {n}" for n in range(MAX_LOG_LINES)]
     log = reader(cluster).read().log
     assert len(log) == MAX_LOG_LINES
@@ -62,7 +62,7 @@ def test_plots_follow_the_record(cluster: FakeCluster) -> None:
     eventually(lambda: [section for section in found.read().page.sections if section.points])
 
 
-def test_an_unknown_run_is_reported(cluster: FakeCluster) -> None:
+def test_unknown_run_is_reported(cluster: FakeCluster) -> None:
     with pytest.raises(DeepcdkError, match="there is no run x"):
         reader(cluster, "x").read()
 
@@ -90,7 +90,7 @@ def test_readers_keep_few_runs_in_memory(cluster: FakeCluster) -> None:
     assert readers.run("run-0") is not first
 
 
-def test_a_slow_list_is_read_seldom_and_moving_runs_each_time(
+def test_slow_list_is_read_rarely_and_active_runs_each_time(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readers = FakeReaders(cluster)
@@ -108,7 +108,7 @@ def test_a_slow_list_is_read_seldom_and_moving_runs_each_time(
     assert len(readers._read_runs()) == len(cluster.runs_)
 
 
-def test_a_list_follows_an_error(cluster: FakeCluster) -> None:
+def test_list_follows_an_error(cluster: FakeCluster) -> None:
     readers = FakeReaders(cluster)
     readers._read_runs()
     readers._list_s, cluster.broken = 5.0, "timed out"

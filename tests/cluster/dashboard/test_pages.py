@@ -40,7 +40,7 @@ def test_validation_accuracy_is_marked() -> None:
     assert column.text(make_run(1, epoch=None)) == "-"
 
 
-def test_the_filter_finds_all_words_in_run_owner_state_and_reason() -> None:
+def test_filter_finds_all_words_in_run_owner_state_and_reason() -> None:
     def found(words: str, group: str = "") -> list[str]:
         return [run["run_id"][-4:] for run in Choice(words=words, group=group).apply(RUNS)]
 
@@ -186,7 +186,7 @@ def test_cells_of_load_have_a_share(cell: str, part: float | None) -> None:
     assert share(cell) == part
 
 
-def test_a_summary_needs_only_what_the_master_must_send() -> None:
+def test_summary_needs_only_what_the_master_must_send() -> None:
     optional = ("reason", "position", "epoch", "spent", "started_by", "last_lines", "exit_code")
     runs = [{key: value for key, value in run.items() if key not in optional} for run in RUNS]
     cluster = FakeCluster(runs_=runs)
@@ -197,7 +197,7 @@ def test_a_summary_needs_only_what_the_master_must_send() -> None:
         assert RUNS[4]["run_id"] in page[0]
 
 
-def test_a_page_with_a_thousand_runs_is_small() -> None:
+def test_page_with_a_thousand_runs_is_small() -> None:
     runs = [make_run(number) for number in range(1000)]
     random.Random(1).shuffle(runs)
     cluster = FakeCluster(runs_=runs)

@@ -41,7 +41,7 @@ def test_source_is_read_only_while_page_is_open() -> None:
         (ValueError("surprise"), "failing", "ValueError: surprise"),
     ],
 )
-def test_a_failed_read_keeps_the_value_and_its_time(error: Exception, state: str, text: str) -> None:
+def test_failed_read_keeps_the_value_and_its_time(error: Exception, state: str, text: str) -> None:
     trouble: list[Exception] = []
 
     def read() -> int:
@@ -81,7 +81,7 @@ class FakeSession:
         return type("Supervisor", (), {"master": master})()
 
 
-def test_a_connection_that_does_not_answer_is_closed() -> None:
+def test_unresponsive_connection_is_closed() -> None:
     link = Link(lambda: cast("Any", FakeSession()), limit_s=0.05)
     with link.supervisor() as (_, supervisor):
         assert supervisor.master.closed.wait(30)  # type: ignore[attr-defined]
@@ -154,7 +154,7 @@ def test_data_is_live_again_after_the_laptop_slept(tmp_path: Path) -> None:
         link.close()
 
 
-def test_the_master_is_looked_up_again_after_failures() -> None:
+def test_master_is_looked_up_again_after_failures() -> None:
     link = Link(lambda: cast("Any", FakeSession()))
     with link.supervisor() as (_, first):
         pass

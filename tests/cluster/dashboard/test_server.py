@@ -61,7 +61,7 @@ def test_nothing_is_sent_without_the_cookie(server: Server, path: str) -> None:
     assert ask(server, path, signed_in(server)).status == 200
 
 
-def test_the_token_becomes_a_cookie_and_leaves_the_address(server: Server) -> None:
+def test_token_is_moved_from_address_to_cookie(server: Server) -> None:
     parts = urlsplit(server.address)
     answer = ask(server, f"{parts.path}?{parts.query}")
     assert (answer.status, answer.headers["Location"]) == (303, "/")
@@ -81,7 +81,7 @@ def test_another_host_is_rejected_even_with_the_cookie(server: Server, host: str
 
 
 @pytest.mark.parametrize("host", ["localhost:{port}", "127.0.0.1:9", "[::1]:{port}"])
-def test_a_forwarded_port_of_the_loopback_is_accepted(server: Server, host: str) -> None:
+def test_forwarded_port_of_the_loopback_is_accepted(server: Server, host: str) -> None:
     assert ask(server, "/", {**signed_in(server), "Host": host.format(port=server.server_port)}).status == 200
 
 
@@ -93,7 +93,7 @@ def test_another_origin_is_rejected(server: Server, cluster: FakeCluster, origin
     assert cluster.acted == []
 
 
-def test_an_action_needs_the_cookie_and_the_own_origin(server: Server, cluster: FakeCluster) -> None:
+def test_action_requires_cookie_and_same_origin(server: Server, cluster: FakeCluster) -> None:
     without_cookie = {name: value for name, value in own(server).items() if name != "Cookie"}
     for headers in ({}, signed_in(server), without_cookie, {**own(server), "Host": "evil.example"}):
         assert ask(server, STOP, headers, method="POST", body="yes=1").status == 403
@@ -144,7 +144,7 @@ def test_pages_may_load_nothing_from_elsewhere(server: Server) -> None:
         assert "<style" not in text
 
 
-def test_a_page_that_has_not_changed_is_not_sent_again(server: Server, cluster: FakeCluster) -> None:
+def test_unchanged_page_is_not_sent_again(server: Server, cluster: FakeCluster) -> None:
     first = ask(server, "/runs", signed_in(server))
     again = ask(server, "/runs", {**signed_in(server), "If-None-Match": first.headers["ETag"]})
     assert (again.status, again.headers["X-State"]) == (304, "live")
@@ -155,7 +155,7 @@ def test_a_page_that_has_not_changed_is_not_sent_again(server: Server, cluster: 
     assert changed.status == 200
 
 
-def test_the_report_is_the_page_of_fab_report_with_its_own_policy(server: Server) -> None:
+def test_report_is_the_page_of_fab_report_with_its_own_policy(server: Server) -> None:
     answer = ask(server, f"/runs/{RECORDED}/report", signed_in(server))
     assert answer.body == f"<!doctype html><title>report of {RECORDED}</title>"  # type: ignore[attr-defined]
     assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; style-src 'unsafe-inline'")

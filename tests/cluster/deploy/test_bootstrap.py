@@ -54,7 +54,7 @@ def test_bootstrap_is_found_by_qualifier_not_stack_name(aws: Aws) -> None:
     assert not bootstrap.examine(aws, Names()).is_complete
 
 
-def test_the_names_are_read_as_the_cdk_cli_reads_them(tmp_path: Path) -> None:
+def test_names_are_read_as_the_cdk_cli_reads_them(tmp_path: Path) -> None:
     """Source: aws-cdk #26588, #18975."""
     home, project = tmp_path / "home", tmp_path / "project"
     home.mkdir()
@@ -157,13 +157,13 @@ def test_forbidden_bucket_is_unknown(aws: Aws, monkeypatch: pytest.MonkeyPatch, 
         found.check()
 
 
-def test_a_failed_bootstrap_is_reported_unless_another_one_succeeds(aws: Aws, project: Path) -> None:
+def test_failed_bootstrap_is_reported_unless_another_one_succeeds(aws: Aws, project: Path) -> None:
     (project / "status").write_text("1")
     with pytest.raises(CdkError, match="the bootstrap failed"):
         bootstrap.make(aws, project, bootstrap.examine(aws, Names()), print)
 
 
-def test_a_failed_bootstrap_is_reported_even_if_aws_no_longer_answers(
+def test_failed_bootstrap_is_reported_even_if_aws_no_longer_answers(
     aws: Aws, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def silent(*_: object) -> None:

@@ -39,7 +39,7 @@ def test_this_python_comes_first_in_the_clis_path() -> None:
     assert path == [str(Path(sys.executable).parent), "/opt/node/bin", "/bin"]
 
 
-def test_a_missing_cli_points_to_the_setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_cli_points_to_the_setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(cdk, "CODE", tmp_path)
     with pytest.raises(cdk.CdkError, match="not installed") as caught:
@@ -47,7 +47,7 @@ def test_a_missing_cli_points_to_the_setup(tmp_path: Path, monkeypatch: pytest.M
     assert "make setup" in caught.value.remedy
 
 
-def test_an_execution_runs_in_the_project_on_the_templates_of_the_plan(aws: Aws, project: Path) -> None:
+def test_execution_runs_in_the_project_on_the_templates_of_the_plan(aws: Aws, project: Path) -> None:
     cdk.execute(aws, project, "deepcdk", "next", Path("/tmp/assembly"), print)
     (call,) = calls(project)
     assert call.startswith(f"{project} deploy deepcdk")
@@ -65,7 +65,7 @@ def test_cli_output_is_shown_only_after_failure(project: Path, capfd: pytest.Cap
     assert captured.out + captured.err == ""
 
 
-def test_a_failed_deployment_is_reported_with_its_status(aws: Aws, project: Path) -> None:
+def test_failed_deployment_is_reported_with_its_status(aws: Aws, project: Path) -> None:
     (project / "status").write_text("7")
     with pytest.raises(cdk.CdkError, match=r"the deletion failed.*status 7"):
         cdk.destroy(aws, project, "deepcdk", {}, print, events=sys.stderr)
@@ -165,7 +165,7 @@ def test_failed_deployment_lists_failed_launches(aws: Aws, project: Path, monkey
     assert caught.value.what.splitlines()[1:] == [f"  {line}"]
 
 
-def test_a_failed_deployment_is_reported_even_if_the_consoles_cannot_be_read(
+def test_failed_deployment_is_reported_even_if_the_consoles_cannot_be_read(
     aws: Aws, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def denied(*_: object) -> list[str]:
@@ -193,7 +193,7 @@ def test_all_events_are_shown_on_request(aws: Aws, project: Path, capfd: pytest.
 
 @pytest.mark.skipif(not (CODE / cdk.CLI).exists(), reason="needs `make setup`")
 @pytest.mark.parametrize(("no_proxy", "is_used"), [("", True), ("localhost,.invalid", False)])
-def test_the_cli_uses_the_http_proxy(
+def test_cli_uses_the_http_proxy(
     aws: Aws, tmp_path: Path, proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch, no_proxy: str, is_used: bool
 ) -> None:
     monkeypatch.setenv("NO_PROXY", no_proxy)

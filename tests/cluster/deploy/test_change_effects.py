@@ -27,7 +27,7 @@ def group(
     return describe_effect(change(CHANGED, GROUP, properties=frozenset(properties)), template, size)
 
 
-def test_a_replaced_file_system_is_reported_with_the_data_that_is_lost() -> None:
+def test_replaced_file_system_is_reported_with_lost_data() -> None:
     found = describe_effect(change(REPLACED, "AWS::EFS::FileSystem", recreating=("Encrypted",)), {}, None)
     assert found.details == (
         "recreated and EMPTY because Encrypted changes; ALL RUNS, CHECKPOINTS AND DATA ON IT ARE DELETED"

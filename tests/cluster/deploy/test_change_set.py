@@ -68,7 +68,7 @@ def test_plan_lists_added_and_removed_resources(aws: Aws, propose: Propose) -> N
     assert [each["action"] for each in plan.document()["changes"]] == ["REMOVED", "added"]
 
 
-def test_a_plan_that_is_not_executed_leaves_no_change_set(aws: Aws, propose: Propose) -> None:
+def test_plan_without_execution_leaves_no_change_set(aws: Aws, propose: Propose) -> None:
     deploy(aws, {"Old": bucket()})
     propose({"New": bucket()}, "UPDATE")
     with pytest.raises(KeyboardInterrupt), change_set.planned(aws, PROJECT, "deepcdk", {}):
@@ -76,7 +76,7 @@ def test_a_plan_that_is_not_executed_leaves_no_change_set(aws: Aws, propose: Pro
     assert change_sets(aws) == []
 
 
-def test_a_plan_of_a_new_stack_leaves_no_stack(aws: Aws, propose: Propose) -> None:
+def test_plan_of_a_new_stack_leaves_no_stack(aws: Aws, propose: Propose) -> None:
     propose({"New": bucket()}, "CREATE")
     with change_set.planned(aws, PROJECT, "deepcdk", {}) as plan:
         assert [each.action for each in plan.effects] == ["added"]
@@ -136,9 +136,7 @@ def test_empty_change_set_is_no_failure_but_others_are_reported(
             raise AssertionError("a plan that failed is none")
 
 
-def test_a_failed_deployment_is_reported_even_if_aws_no_longer_answers(
-    aws: Aws, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_deployment_is_reported_even_if_aws_no_longer_answers(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([{"ChangeSetId": "arn"}])
 
     def describe(*_: object) -> dict[str, str]:
@@ -183,9 +181,7 @@ def test_change_set_names_are_unique_and_valid() -> None:
 GROUP = "AWS::AutoScaling::AutoScalingGroup"
 
 
-def test_a_group_that_has_grown_since_the_plan_is_reported_with_its_present_size(
-    aws: Aws, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_group_grown_since_the_plan_is_reported_with_current_size(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     change = Change(
         action="changed", logical_id="Workers", type=GROUP, physical_id="workers", path="Workers",
         properties=frozenset({"DesiredCapacity"}), recreating=(), follows=frozenset(), policies=(), differences=(),

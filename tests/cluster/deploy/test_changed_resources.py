@@ -55,7 +55,7 @@ def test_worst_change_is_listed_first() -> None:
     assert [each.ends for each in found] == [True, True, True, True, False, False]
 
 
-def test_a_change_names_its_construct_its_properties_and_its_values() -> None:
+def test_change_shows_construct_properties_and_values() -> None:
     meta = {"aws:cdk:path": "deepcdk/Workers/Template/Resource"}
     data = {"InstanceType": "c5.2xlarge", "UserData": {"Fn::Base64": "x"}, "Disks": [{"Ebs": {"VolumeSize": 100}}]}
     new = {"InstanceType": "c5.4xlarge", "UserData": {"Fn::Base64": "y"}, "Disks": [{"Ebs": {"VolumeSize": 120}}]}
@@ -72,7 +72,7 @@ def test_a_change_names_its_construct_its_properties_and_its_values() -> None:
     ]  # fmt: skip
 
 
-def test_a_parameters_new_value_is_shown_in_the_resources_that_use_it() -> None:
+def test_new_value_of_parameter_is_shown_in_resources_using_it() -> None:
     declared = template(T={"Properties": {"LaunchTemplateData": {"ImageId": {"Ref": "Image"}}}})
     because = detail("LaunchTemplateData", ChangeSource="ParameterReference", CausingEntity="Image")
     values = changed_parameters(
@@ -110,9 +110,7 @@ def follower(name: str, cause: str, source: str = "ResourceReference") -> dict[s
 
 
 @pytest.mark.parametrize(("will_replace", "action"), [(True, REPLACED), ("true", REPLACED), (False, CHANGED)])
-def test_a_group_is_replaced_for_its_launch_template_only_by_its_update_policy(
-    will_replace: object, action: str
-) -> None:
+def test_group_is_replaced_for_its_launch_template_only_by_its_update_policy(will_replace: object, action: str) -> None:
     declared = {"UpdatePolicy": {"AutoScalingReplacingUpdate": {"WillReplace": will_replace}}}
     why = detail("LaunchTemplate", "Conditionally", ChangeSource="ResourceAttribute", CausingEntity="T.Latest")
     group = told("Modify", "G", GROUP, Replacement="Conditional", Details=[why])

@@ -148,7 +148,7 @@ def test_uncreated_stack_is_deleted_with_its_last_change_set(formation: Formatio
     assert formation.stack() is None
 
 
-def test_a_deployment_between_comparison_and_execution_is_reported(formation: Formation) -> None:
+def test_deployment_between_comparison_and_execution_is_reported(formation: Formation) -> None:
     formation.deploy(16)
     with formation.planned(17) as ours:
         formation.overtaken = lambda: formation.deploy(18)
@@ -157,7 +157,7 @@ def test_a_deployment_between_comparison_and_execution_is_reported(formation: Fo
     assert formation.size() == "18"
 
 
-def test_a_direct_update_makes_a_plan_obsolete(formation: Formation) -> None:
+def test_direct_update_makes_a_plan_obsolete(formation: Formation) -> None:
     formation.deploy(16)
     with formation.planned(17) as ours:
         formation.client.update_stack(StackName="deepcdk", TemplateBody=vpc("18"))
@@ -167,7 +167,7 @@ def test_a_direct_update_makes_a_plan_obsolete(formation: Formation) -> None:
     assert formation.client.list_change_sets(StackName="deepcdk")["Summaries"] == []
 
 
-def test_a_stack_with_a_deployment_in_progress_cannot_be_compared_and_that_is_reported(
+def test_stack_with_deployment_in_progress_is_reported_as_not_comparable(
     formation: Formation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     formation.deploy(16)

@@ -124,9 +124,7 @@ def test_resources_without_price_are_listed_and_not_counted_as_zero(
     assert said.endswith("storage, 1,200 GiB of FSx for Lustre, a KMS key.")
 
 
-def test_an_interface_endpoint_of_each_service_costs_in_each_zone(
-    task: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interface_endpoint_is_billed_per_service_and_zone(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"availability_zones": 2, "vpc_endpoints": ("s3", "ecr", "ssm")}
     assert "10 interface endpoints $0.100/h" in at(task, monkeypatch, "us-east-1", **keys)
     assert "10 interface endpoints $0.100/h" in describe_rest(task)
@@ -144,7 +142,7 @@ def test_an_interface_endpoint_of_each_service_costs_in_each_zone(
         (("t3.none",), "an unknown price for CPU credits (t3.none)"),
     ],
 )
-def test_a_burstable_instance_may_cost_cpu_credits(
+def test_burstable_instance_may_cost_cpu_credits(
     task: Session, monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...], words: str
 ) -> None:
     at(task, monkeypatch, "us-east-1")

@@ -50,7 +50,7 @@ def test_unsupported_key_type_is_rejected_before_import(home: Path, text: str, s
 
 
 @pytest.mark.parametrize("text", ["ssh-ed25519", "-----BEGIN PUBLIC KEY-----", ""])
-def test_a_file_without_a_key_is_rejected(home: Path, text: str) -> None:
+def test_file_without_a_key_is_rejected(home: Path, text: str) -> None:
     (home / "mine").write_text(text)
     with pytest.raises(DeepcdkError, match="cannot be used as a private key"):
         importable(home, str(home / "mine"))
@@ -71,7 +71,7 @@ def own_key(path: Path) -> UserKey:
     return found
 
 
-def test_a_key_is_imported_once(aws: Aws, home: Path) -> None:
+def test_key_is_imported_once(aws: Aws, home: Path) -> None:
     own = own_key(make_key(home / "key"))
     assert not key_pair.describe(aws, "deepcdk")
     assert key_pair.import_public_key(aws, "deepcdk", own)
@@ -106,7 +106,7 @@ def test_given_key_is_the_only_candidate_and_needs_no_public_file(aws: Aws, home
     assert not compared(aws, home, str(home / ".ssh" / "id_ed25519")).differs
 
 
-def test_a_different_key_is_reported_with_both_fingerprints_and_a_fix(aws: Aws, home: Path) -> None:
+def test_different_key_is_reported_with_both_fingerprints_and_a_fix(aws: Aws, home: Path) -> None:
     key_pair.import_public_key(aws, "deepcdk", own_key(make_key(home / "theirs")))
     make_key(home / ".ssh" / "id_ed25519")
     match = compared(aws, home)

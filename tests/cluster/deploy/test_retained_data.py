@@ -94,7 +94,7 @@ def test_changing_stack_is_rejected_before_buckets_are_emptied(status: str) -> N
         check_deletable("deepcdk", {"StackStatus": deletable})
 
 
-def test_a_bucket_is_emptied_of_all_versions(aws: Aws) -> None:
+def test_bucket_is_emptied_of_all_versions(aws: Aws) -> None:
     s3 = aws.client("s3")
     s3.create_bucket(Bucket="runs")
     s3.put_bucket_versioning(Bucket="runs", VersioningConfiguration={"Status": "Enabled"})
@@ -116,5 +116,5 @@ def test_bucket_of_several_pages_is_listed_before_it_is_emptied(aws: Aws, monkey
     s3.delete_bucket(Bucket="runs")
 
 
-def test_a_bucket_that_another_laptop_has_removed_is_empty(aws: Aws) -> None:
+def test_bucket_removed_by_another_laptop_is_empty(aws: Aws) -> None:
     assert retained_data.empty_bucket(aws, "gone") == 0

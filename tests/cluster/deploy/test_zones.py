@@ -40,7 +40,7 @@ def test_zones_that_offer_the_types_come_first(keys: dict[str, Any], kept: tuple
     assert zones.choose(config_of(**keys), (A, B, C), OFFERED, kept) == chosen
 
 
-def test_a_deployed_cluster_keeps_the_zones_of_its_template(aws: Aws) -> None:
+def test_deployed_cluster_keeps_the_zones_of_its_template(aws: Aws) -> None:
     deployed = template(C)
     assert zones.of(aws, config_of(), deployed) == (C,)
     assert zones.are_ours(config_of(), deployed)
@@ -66,7 +66,7 @@ def test_zones_chosen_by_cloudformation_or_user_are_not_set(aws: Aws) -> None:
         ({"availability_zones": 2}, {"c5.2xlarge": {C}, "m5.2xlarge": {A, B}}, "", (A, B)),
     ],
 )
-def test_the_zone_of_the_reservation_comes_first_and_several_zones_share_a_type(
+def test_zone_of_the_reservation_comes_first_and_several_zones_share_a_type(
     keys: dict[str, Any], offered: dict[str, set[str]], reserved: str, chosen: tuple[str]
 ) -> None:
     config = config_of(worker_alternatives=("m5.2xlarge",), **keys)

@@ -37,7 +37,7 @@ def test_every_configuration_problem_has_its_own_line(subject: Examined) -> None
     assert any("c5.2xlage" in each.what and "c5.2xlarge" in each.remedy for each in found)
 
 
-def test_a_missing_source_for_ssh_is_reported(subject: Examined) -> None:
+def test_missing_source_for_ssh_is_reported(subject: Examined) -> None:
     (found,) = configuration(subject(ssh_cidr=()))
     assert found.state == FAIL
     assert found.what.startswith("ssh_cidr = []: empty")

@@ -34,14 +34,14 @@ def described(**values: Any) -> dict[str, Any]:
         (described(), OK, "16 of 16 c5.2xlarge free"),
     ],
 )
-def test_a_reservation_must_fit_the_workers(found: dict[str, Any] | None, state: str, says: str) -> None:
+def test_reservation_must_fit_the_workers(found: dict[str, Any] | None, state: str, says: str) -> None:
     judged = judge_reservation(config_of(capacity_reservation=ID), found, ["us-east-1a"], deployed=False)
     assert judged.state == state
     assert says in judged.what
     assert state == OK or judged.remedy
 
 
-def test_a_cluster_without_workers_is_deployed_before_its_reservation_begins() -> None:
+def test_cluster_without_workers_is_deployed_before_its_reservation_begins() -> None:
     config = config_of(capacity_reservation=ID, workers=0)
     there = described(State="scheduled", StartDate=BEGINS)
     assert judge_reservation(config, there, ["us-east-1a"], deployed=False).state == WARN

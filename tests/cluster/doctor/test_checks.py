@@ -66,7 +66,7 @@ def test_table_has_fix_for_every_problem() -> None:
     assert well[-1] == summary(FINDINGS[:1]) == "1 ok"
 
 
-def test_the_document_counts_failures() -> None:
+def test_document_counts_failures() -> None:
     found = json.loads(json.dumps(document(FINDINGS)))
     assert found["failed"] == 1
     assert found["findings"][1] == {

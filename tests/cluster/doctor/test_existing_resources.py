@@ -93,7 +93,7 @@ def test_only_requested_checks_run(subject: Examined) -> None:
     assert [*subnets(subject()), *file_system(subject())] == []
 
 
-def test_an_existing_network_and_file_system_are_found(subject: Examined) -> None:
+def test_existing_network_and_file_system_are_found(subject: Examined) -> None:
     ec2 = subject().aws.client("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     made = [
@@ -110,7 +110,7 @@ def test_an_existing_network_and_file_system_are_found(subject: Examined) -> Non
     assert missing.state == FAIL
 
 
-def test_a_permissions_boundary_must_exist_in_the_account(subject: Examined) -> None:
+def test_permissions_boundary_must_exist_in_the_account(subject: Examined) -> None:
     import boto3
 
     assert list(permissions_boundary(subject())) == []

@@ -46,7 +46,7 @@ def test_rules_of_master_match_the_template() -> None:
     assert own_rules(config) == len(inbound)
 
 
-def test_the_lists_are_read_from_the_account(subject: Examined, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_are_read_from_the_account(subject: Examined, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quotas, "read_quotas", lambda *_: {QUOTA: 60.0})
     ec2 = subject().aws.client("ec2")
     made = ec2.create_managed_prefix_list(PrefixListName="offices", MaxEntries=61, AddressFamily="IPv4")

@@ -56,14 +56,14 @@ def test_image_must_fit_every_possible_worker_type() -> None:
     assert judged.remedy == "set another worker_image_id"
 
 
-def test_the_images_of_both_roles_are_looked_up(subject: Examined) -> None:
+def test_images_of_both_roles_are_looked_up(subject: Examined) -> None:
     found = list(image(subject(worker_image_parameter="/none")))
     assert [(each.check, each.state) for each in found] == [("master image", OK), ("worker image", FAIL)]
     by_id = list(image(subject(worker_image_id="ami-00000000", master_image_id="ami-00000000")))
     assert [each.what for each in by_id] == ["ami-00000000 is not visible to this account in this region"] * 2
 
 
-def test_a_deprecated_image_that_can_be_launched_is_found(subject: Examined, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deprecated_but_launchable_image_is_found(subject: Examined, monkeypatch: pytest.MonkeyPatch) -> None:
     who, asked = subject(), list[dict[str, Any]]()
 
     def describe(**given: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from cluster.doctor.instance_types import floors_of_types, judge_offering, offer
 from tests.cluster.doctor.conftest import Examined, config_of
 
 
-def test_a_type_must_be_offered_in_every_zone_of_the_nodes() -> None:
+def test_type_must_be_offered_in_every_zone_of_the_nodes() -> None:
     zones = ["us-east-1a", "us-east-1b"]
     assert judge_offering("c5.large", zones, set(zones), own=True).state == OK
     missing = judge_offering("p5.48xlarge", zones, {"us-east-1b", "us-east-1c"}, own=True)

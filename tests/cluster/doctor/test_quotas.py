@@ -75,7 +75,7 @@ def test_cluster_needs_initial_nodes_now_and_max_workers_later() -> None:
     assert same == {("c5.2xlarge", ON_DEMAND): Need(least=16, now=16, most=16)}
 
 
-def test_a_deployment_fails_without_the_workers_that_its_policy_requires_alone() -> None:
+def test_deployment_fails_only_without_workers_required_by_policy() -> None:
     found = demands(config_of(workers=4, max_workers=8, capacity_policy="at-least 3"))
     assert found["c5.2xlarge", ON_DEMAND] == Need(least=24, now=32, most=64)
     none = demands(config_of(workers=0, max_workers=8))
@@ -184,7 +184,7 @@ def test_only_usage_of_others_counts(subject: Examined, told: None) -> None:
     assert found.state == FAIL
 
 
-def test_a_quota_of_16_vcpus_is_reported_with_the_number_of_workers_that_fit(
+def test_quota_of_16_vcpus_is_reported_with_maximum_of_workers(
     subject: Examined, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quotas, "read_quotas", lambda aws, service: {STANDARD: 16.0})

@@ -151,7 +151,7 @@ def test_vpc_is_checked_only_if_configured(subject: Examined) -> None:
     assert list(ways_out(subject(vpc_id=VPC, private_subnet_ids=(PRIVATE,)))) == []
 
 
-def test_an_existing_vpc_is_examined(subject: Examined) -> None:
+def test_existing_vpc_is_examined(subject: Examined) -> None:
     ec2 = subject().aws.client("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     public, private = (ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.0.{n}.0/24")["Subnet"]["SubnetId"] for n in (1, 2))

@@ -138,7 +138,7 @@ def test_start_with_fewer_nodes_is_announced(task: Session, monkeypatch: pytest.
     assert "fab scale --nodes 3" in reported[-1]
 
 
-def test_a_deployment_ends_when_the_master_can_log_in_to_the_workers(
+def test_deployment_ends_when_the_master_can_log_in_to_the_workers(
     task: Session, monkeypatch: pytest.MonkeyPatch, slept: list[float]
 ) -> None:
     reported: list[str] = []
@@ -153,7 +153,7 @@ def test_a_deployment_ends_when_the_master_can_log_in_to_the_workers(
     ]
 
 
-def test_a_deployment_without_a_login_on_the_master_ends_with_a_warning(
+def test_deployment_without_a_login_on_the_master_ends_with_a_warning(
     task: Session, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse() -> None:

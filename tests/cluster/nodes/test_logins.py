@@ -81,7 +81,7 @@ def test_new_instance_with_same_name_is_checked_again(master: LocalMaster) -> No
     assert workers(logins.ready(master, other)) == ()
 
 
-def test_a_missing_answer_is_a_failed_login() -> None:
+def test_missing_answer_is_a_failed_login() -> None:
     text = "deeplearning-worker1\nHello!\ndeeplearning-worker9\n"
     assert parse_logins(text, ["deeplearning-worker1", "deeplearning-worker2"]) == {
         "deeplearning-worker1": "",
@@ -89,7 +89,7 @@ def test_a_missing_answer_is_a_failed_login() -> None:
     }
 
 
-def test_a_login_without_a_message_has_its_status(master: LocalMaster) -> None:
+def test_login_without_a_message_has_its_status(master: LocalMaster) -> None:
     (master.folder / "agent/bin/ssh").write_text("#!/bin/sh\nexit 7\n")
     done = master.check(login_command(), stdin=b"deeplearning-worker1\n", doing="")
     assert parse_logins(done.text, ["deeplearning-worker1"]) == {"deeplearning-worker1": "status 7"}

@@ -48,7 +48,7 @@ def test_every_instance_has_a_row_in_the_order_of_the_names() -> None:
     ]
 
 
-def test_a_load_is_shown_in_numbers_and_problems_below_the_table() -> None:
+def test_load_is_shown_in_numbers_and_problems_below_the_table() -> None:
     gpus = dataclasses.replace(LOAD, gpus=(GPU, dataclasses.replace(GPU, utilization=1.0)))
     shown = table(
         [

@@ -56,7 +56,7 @@ def test_any_text_is_a_worker_name_or_rejected(text: str) -> None:
     assert text.strip() in (found.id, name, f"worker{number}", number)
 
 
-def test_a_worker_that_never_joined_is_found_by_its_instance() -> None:
+def test_worker_that_never_joined_is_found_by_its_instance() -> None:
     assert find(C, nodes(worker1=A), TWO)[1] == C
 
 
@@ -104,7 +104,7 @@ def ended(task: Session) -> list[Any]:
     return [call.kwargs for call in client.terminate_instance_in_auto_scaling_group.call_args_list]
 
 
-def test_a_node_of_a_live_run_is_spared_unless_forced(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_of_a_live_run_is_spared_unless_forced(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replacing, "wait_joined", lambda *_, **__: nodes(worker2=N)[1])
     supervisor = with_run("worker1", "worker2")
     with pytest.raises(DeepcdkError, match="run one is live on deeplearning-worker2") as caught:

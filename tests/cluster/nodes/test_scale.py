@@ -159,12 +159,12 @@ def test_queued_run_with_too_few_nodes_is_reported_before_shrinking(cluster: Clu
     )
 
 
-def test_the_same_size_changes_nothing(cluster: Cluster) -> None:
+def test_same_size_changes_nothing(cluster: Cluster) -> None:
     assert str(cluster.scale(3, Live())) == "workers: 3, as before"
     assert (cluster.ended, cluster.lines) == ([], [])
 
 
-def test_a_live_run_keeps_its_nodes(cluster: Cluster) -> None:
+def test_live_run_keeps_its_nodes(cluster: Cluster) -> None:
     live = Live("one", "deeplearning-worker2", "deeplearning-worker3")
     with pytest.raises(BusyNodesError):
         cluster.scale(1, live)

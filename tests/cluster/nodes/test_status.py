@@ -28,7 +28,7 @@ def test_node_is_shown_with_address_state_age_and_price() -> None:
     )
 
 
-def test_a_spot_instance_is_marked_and_costs_at_most_the_known_price() -> None:
+def test_spot_instance_is_marked_and_costs_at_most_the_known_price() -> None:
     spot = dataclasses.replace(INVENTORY.instances[1], spot=True)
     table = status_table(dataclasses.replace(INVENTORY, instances=(INVENTORY.instances[0], spot)), PRICES, NOW)
     assert (table.rows[1][2], table.rows[1][8]) == ("c5.2xlarge (spot)", "at most $0.340/h")

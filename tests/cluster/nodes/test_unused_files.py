@@ -102,7 +102,7 @@ def test_unused_files_are_found_and_removed_on_all_nodes(cluster: Cluster) -> No
     assert unused(asked.all(nodes)) == []
 
 
-def test_the_task_asks_and_leaves_out_the_master_and_nodes_of_live_runs(
+def test_task_asks_and_skips_master_and_nodes_of_live_runs(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, tree, layer, _ = fill(cluster)

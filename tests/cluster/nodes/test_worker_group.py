@@ -66,7 +66,7 @@ def test_balancing_the_zones_of_a_group_is_suspended_once(aws: Aws, workers: lis
     assert [process["ProcessName"] for process in groups[0]["SuspendedProcesses"]] == ["AZRebalance"]
 
 
-def test_a_group_of_one_zone_is_left_as_it_is(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_of_one_zone_is_unchanged(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aws, "client", lambda *_: pytest.fail("nothing is to be asked"))
     keep_workers_of_all_zones(aws, make_inventory(2), lambda line: pytest.fail(line))
 
@@ -137,7 +137,7 @@ def test_waiting_ends_as_soon_as_enough_nodes_are_listed(aws: Aws, workers: list
     ]
 
 
-def test_a_listed_node_is_ready_once_the_master_can_log_in(aws: Aws, workers: list[str], slept: list[float]) -> None:
+def test_listed_node_is_ready_once_the_master_can_log_in(aws: Aws, workers: list[str], slept: list[float]) -> None:
     master, reported = ListingMaster(listing(*workers)), list[str]()
     logins = AnsweringNodes(failures=2)
     assert len(wait_ready(aws, master, STACK, 2, logins=logins, timeout_s=60, report=reported.append)) == 2
@@ -204,7 +204,7 @@ def test_instances_that_never_started_are_explained_by_the_groups_last_activity(
     assert "workers has started 2 of 3" in str(caught.value)
 
 
-def test_a_launch_that_failed_is_reported_once_while_the_group_tries_again(
+def test_failed_launch_is_reported_once_while_group_retries(
     aws: Aws, workers: list[str], slept: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     want(monkeypatch, 3)
@@ -262,7 +262,7 @@ def test_without_permission_for_activities_the_wait_continues(
     assert reported[0] == "nodes ready: 1 of 3 (2 instances, 0 s)"
 
 
-def test_an_invalid_line_excludes_its_node_and_is_reported_on_stderr_once(
+def test_invalid_line_excludes_its_node_and_is_reported_on_stderr_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     warn.cache_clear()

@@ -58,7 +58,7 @@ def test_every_type_and_number_is_evaluated_at_its_price() -> None:
         assert each.spot_usd.value == pytest.approx(each.seconds.value / 3600 * (each.nodes * 10 + 1))
 
 
-def test_an_unknown_price_is_an_unknown_cost_and_never_zero() -> None:
+def test_unknown_price_is_an_unknown_cost_and_never_zero() -> None:
     found = evaluate(lambda _: RUN, lambda *_: ASSUMED, [P3], [2], {"p3.16xlarge": HourlyPrices(node=None, rest=1.0)})
     assert (found[0].usd, found[0].spot_usd, found[0].on_frontier) == (None, None, False)
     assert choose(found).reason == "it is the fastest; no price is known"

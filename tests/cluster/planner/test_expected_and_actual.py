@@ -21,7 +21,7 @@ def with_estimate(**parts: Any) -> dict[str, Any]:
     return record(origin={"estimate": found.document()}, usd=0.02, **parts)
 
 
-def test_the_parts_add_up_to_the_time_on_both_sides() -> None:
+def test_parts_add_up_to_the_time_on_both_sides() -> None:
     found = {each.name: each for each in outcomes(with_estimate())}
     parts = [found[name] for name in ("start-up", "training steps", "evaluation")]
     assert sum(each.expected for each in parts) == pytest.approx(found["time"].expected, abs=0.01)

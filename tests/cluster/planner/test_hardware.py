@@ -14,7 +14,7 @@ def test_current_type_has_gpus_links_and_cores() -> None:
     assert (p4d.vcpus, p4d.cores) == (96, 48)
 
 
-def test_a_node_without_gpus_has_one_rank_and_graviton_a_core_for_each_vcpu() -> None:
+def test_node_without_gpus_has_one_rank_and_graviton_a_core_for_each_vcpu() -> None:
     assert (hardware_of("c5.2xlarge").ranks, hardware_of("c5.2xlarge").cores) == (1, 4)
     assert hardware_of("c6g.2xlarge").cores == 8
 

@@ -21,7 +21,7 @@ def candidates(price: float | None = 24.48) -> list[Candidate]:
     return evaluate(lambda _: RUN, lambda *_: ASSUMED, [P3], [2, 4], prices)
 
 
-def test_a_row_has_time_cost_and_bottleneck_with_their_ranges_and_the_choice_a_mark() -> None:
+def test_row_has_time_cost_and_bottleneck_with_their_ranges_and_the_choice_a_mark() -> None:
     found = candidates()
     found[0] = dataclasses.replace(found[0], on_frontier=False)
     choice = Choice(candidate=found[1], reason="it is")
@@ -35,12 +35,12 @@ def test_a_row_has_time_cost_and_bottleneck_with_their_ranges_and_the_choice_a_m
     assert list(plain_lines(table))[-1] == "below"
 
 
-def test_an_unknown_price_is_shown_as_unknown() -> None:
+def test_unknown_price_is_shown_as_unknown() -> None:
     row = candidate_table(candidates(None), Choice(candidate=None, reason=""), title="", footer=()).rows[0]
     assert (row[5], row[6], row[7]) == ("unknown", "", "unknown")
 
 
-def test_the_choice_is_a_sentence_with_its_reason() -> None:
+def test_choice_is_a_sentence_with_its_reason() -> None:
     found = candidates()
     said = choice_sentence(choose(found))
     assert said.startswith("4 x p3.16xlarge: ")

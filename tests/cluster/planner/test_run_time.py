@@ -98,7 +98,7 @@ def test_ranks_on_cpus_wait_for_chosen_cycle_time() -> None:
 
 
 @given(nodes=st.integers(1, 64), rate=st.floats(10, 1e4), slower=st.floats(1, 10))
-def test_a_slower_gpu_or_link_never_makes_a_run_quicker(nodes: int, rate: float, slower: float) -> None:
+def test_slower_gpu_or_link_never_makes_a_run_quicker(nodes: int, rate: float, slower: float) -> None:
     cluster = Cluster(hardware=P4D, nodes=nodes)
     base = assumed().at("images_s", rate)
     time = run_seconds(RUN, cluster, base).total

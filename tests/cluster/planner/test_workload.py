@@ -67,7 +67,7 @@ def test_fewer_epochs_drop_the_phases_after_them() -> None:
     assert [phase.epochs for phase in workload_of(short, 8).phases] == [13, 1]
 
 
-def test_a_batch_larger_than_the_data_is_refused() -> None:
+def test_batch_larger_than_the_data_is_rejected() -> None:
     large = dataclasses.replace(DIGITS.settings, global_batch_limit=1 << 20)
     with pytest.raises(UsageError, match="64 ranks use 2048 images per step, more than the 1438"):
         workload_of(large, 64)

@@ -44,7 +44,7 @@ NAME = "augmented-epochs=100"
 
 
 @pytest.mark.parametrize("length", [3, 12, 13, MAX_NAME])
-def test_a_legend_stays_inside_its_figure(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_legend_stays_inside_its_figure(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     figures: list[Any] = []
     monkeypatch.setattr(Drawn, "of", lambda figure, **_: figures.append(figure))
     lines = tuple(Line(label=f"{n}{NAME[1:length]}", points=((1, 0.1), (2, 0.2)), style=n) for n in range(6))
@@ -55,7 +55,7 @@ def test_a_legend_stays_inside_its_figure(length: int, monkeypatch: pytest.Monke
     assert legend.get_window_extent().x1 <= figure.bbox.x1
 
 
-def test_the_curve_of_a_long_run_stays_small() -> None:
+def test_curve_of_a_long_run_stays_small() -> None:
     step = {"event": "step", "steps_per_epoch": 1000, "loss": 0.5}
     metrics = [{**step, "time": n, "epoch": 1 + n // 1000, "step": n % 1000} for n in range(50_000)]
     assert len(plots(curves_of(metrics, began=0, nodes=1))["loss"]["steps"]) == 300
@@ -79,7 +79,7 @@ def test_only_a_short_line_that_is_not_faint_has_marks() -> None:
     assert marks(MAX_MARKS, faint=True) == marks(MAX_MARKS + 1, faint=True) <= plain
 
 
-def test_a_figure_has_a_description_and_the_axes_of_its_values() -> None:
+def test_figure_has_a_description_and_the_axes_of_its_values() -> None:
     loss, accuracy, timed = (draw_plot(plot) for plot in run_plots(report().curves)[:3])
     first, last = (raw_metrics(kind="epoch")[n] for n in (0, -1))
     ends = "; ".join(f"{name} from {first[key]:.4g} to {last[key]:.4g}" for name, key in

@@ -44,7 +44,7 @@ def test_each_type_is_a_line_and_each_candidate_a_point_with_its_number(tmp_path
 
 
 @pytest.mark.parametrize("chosen", EVERY)
-def test_the_circle_of_the_choice_covers_no_number(chosen: Candidate, tmp_path: Path) -> None:
+def test_circle_of_the_choice_covers_no_number(chosen: Candidate, tmp_path: Path) -> None:
     figure = draw_candidates(EVERY, chosen, "a plan")
     save(figure, tmp_path / "plan.png")  # computes the layout
     (axes,) = figure.axes

@@ -95,7 +95,7 @@ def test_same_figure_gives_same_svg_and_other_name_other_ids() -> None:
     assert ids[0] and not ids[0] & ids[1]
 
 
-def test_the_settings_of_matplotlib_are_restored() -> None:
+def test_settings_of_matplotlib_are_restored() -> None:
     before = dict(mpl.rcParams)
     drawn()
     assert dict(mpl.rcParams) == before

@@ -67,7 +67,7 @@ def resolved(monkeypatch: pytest.MonkeyPatch) -> list[Wanted]:
     return asked
 
 
-def test_a_programs_own_environment_is_reported_and_uploaded_with_its_tree(
+def test_programs_own_environment_is_reported_and_uploaded_with_its_tree(
     tmp_path: Path, resolved: list[Wanted]
 ) -> None:
     program, said = make_program(tmp_path, script=TRAP), list[str]()

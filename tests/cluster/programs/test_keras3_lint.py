@@ -24,7 +24,7 @@ def traps(directory: Path, source: str) -> list[tuple[int, str]]:
         "from horovod.tensorflow import keras as hvd",
     ],
 )
-def test_a_wrapped_optimizer_is_found_under_every_name(tmp_path: Path, imported: str) -> None:
+def test_wrapped_optimizer_is_found_under_every_name(tmp_path: Path, imported: str) -> None:
     assert traps(tmp_path, f"{imported}\nopt = hvd.DistributedOptimizer(opt)\n") == [(2, "DistributedOptimizer")]
 
 
@@ -77,7 +77,7 @@ def test_program_that_trains_wrongly_is_rejected_unless_keras_is_chosen(tmp_path
     assert len(Program.from_arguments(str(tmp_path), "train.py", (), keras="3").keras_traps()) == 1
 
 
-def test_a_program_that_would_fail_with_an_error_only_gets_a_warning(tmp_path: Path) -> None:
+def test_program_that_would_fail_with_an_error_only_gets_a_warning(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import horovod.tensorflow as hvd\nhvd.DistributedGradientTape(t)\n")
     assert [t.name for t in Program.from_arguments(str(tmp_path), "train.py", ()).keras_traps()] == [
         "DistributedGradientTape"

@@ -45,7 +45,7 @@ def test_included_files_count_once_even_in_a_cycle(tmp_path: Path) -> None:
     assert RequirementsFile.read(tmp_path, "").options == ()
 
 
-def test_an_editable_repository_becomes_a_plain_one(tmp_path: Path) -> None:
+def test_editable_repository_becomes_a_plain_one(tmp_path: Path) -> None:
     text = "toy\n-e git+https://host/a.git@v1#egg=a&subdirectory=sub\n-e git+ssh://host/b.git\n-e ./lib\n"
     assert read(tmp_path, text).without_editable == (
         "toy", "a @ git+https://host/a.git@v1#subdirectory=sub", "git+ssh://host/b.git", "-e ./lib",
@@ -53,7 +53,7 @@ def test_an_editable_repository_becomes_a_plain_one(tmp_path: Path) -> None:
     assert read(tmp_path, "toy\n-e ./lib\n").without_editable == ()
 
 
-def test_text_that_is_not_utf_8_is_refused_by_its_file(tmp_path: Path) -> None:
+def test_text_that_is_not_utf_8_is_rejected_with_its_file(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_bytes("toy\n".encode("utf-16"))
     with pytest.raises(RequirementsError, match=r"requirements\.txt is not UTF-8"):
         RequirementsFile.read(tmp_path, "requirements.txt")
@@ -66,7 +66,7 @@ def test_hashes_are_those_of_a_package_over_all_its_lines(tmp_path: Path) -> Non
     assert read(tmp_path, text).hashes == {"toy": frozenset({"sha256:aa", "sha256:bb", "sha256:cc"})}
 
 
-def test_a_lock_has_no_hash_that_the_requirements_do_not_allow() -> None:
+def test_lock_has_only_hashes_allowed_by_requirements() -> None:
     there = frozenset({"sha256:aa", "sha256:bb"})
     assert allowed_hashes("toy", "1.2", there, None) == there
     assert allowed_hashes("toy", "1.2", there, frozenset({"sha256:bb", "sha256:dd"})) == {"sha256:bb"}

@@ -215,7 +215,7 @@ def test_unsolvable_requirements_are_rejected_with_message_of_uv(
     assert refused.value.remedy
 
 
-def test_an_unreachable_index_differs_from_impossible_requirements(desk: Desk) -> None:
+def test_unreachable_index_differs_from_impossible_requirements(desk: Desk) -> None:
     (desk.program / "requirements.txt").write_text("toy\n")
     environ = {**os.environ, "UV_DEFAULT_INDEX": "http://127.0.0.1:9/packages", "UV_HTTP_RETRIES": "0"}
     resolver = Resolver(kind=CPU, locks=PROJECT / "agent" / "environment", environ=environ)
@@ -261,7 +261,7 @@ def test_package_locations_of_an_included_file_are_in_the_lock(desk: Desk) -> No
     assert "\nlocal==1.0 \\\n" in lock
 
 
-def test_a_package_keeps_the_hashes_that_the_requirements_allow(desk: Desk) -> None:
+def test_package_keeps_hashes_allowed_by_requirements(desk: Desk) -> None:
     plain = desk.resolve("numpy==1.26.4\n", horovod=False)
     (right,) = re.findall("sha256:[0-9a-f]{64}", plain.lock)
     wrong = f"sha256:{'a' * 64}"
@@ -285,7 +285,7 @@ def test_other_lock_file_of_pyproject_is_ignored(desk: Desk) -> None:
     assert not (desk.program / "requirements.lock").exists()
 
 
-def test_a_package_that_cannot_be_built_here_stops_the_run_before_any_cost(desk: Desk) -> None:
+def test_package_not_buildable_on_laptop_stops_run_before_any_cost(desk: Desk) -> None:
     (desk.program / "broken").mkdir()
     (desk.program / "broken" / "backend.py").write_text("raise SystemExit('needs mysql_config')\n")
     (desk.program / "broken" / "pyproject.toml").write_text(

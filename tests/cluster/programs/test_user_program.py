@@ -76,7 +76,7 @@ def test_only_the_script_that_runs_must_be_free_of_syntax_errors(directory: Path
         ("./start.sh", "start-sh", None),
     ],
 )
-def test_the_entry_names_the_run_and_the_script(directory: Path, entry: str, label: str, script: str | None) -> None:
+def test_entry_shows_run_and_script(directory: Path, entry: str, label: str, script: str | None) -> None:
     program = make(directory, entry)
     assert program.label == label
     assert program.script == (directory / script if script else None)
@@ -104,7 +104,7 @@ def test_any_argument_reaches_entry_unchanged_or_is_rejected(
 
 
 @pytest.mark.parametrize("module", ["/", "/etc/x", ".", "..train", "package.", "a/b"])
-def test_an_invalid_module_name_is_rejected(tmp_path: Path, module: str) -> None:
+def test_invalid_module_name_is_rejected(tmp_path: Path, module: str) -> None:
     with pytest.raises(UsageError, match="is not the name of a module"):
         Program.from_arguments(str(tmp_path), f"-m {module}", ())
 

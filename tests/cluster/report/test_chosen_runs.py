@@ -64,7 +64,7 @@ def test_successful_run_is_used_as_fetched(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("state", ["running", "failed"])
-def test_a_run_that_may_have_changed_is_fetched_again(state: str, cluster: Cluster) -> None:
+def test_run_that_may_have_changed_is_fetched_again(state: str, cluster: Cluster) -> None:
     keep(state)
     locate(ID, cluster.session_of)
     assert cluster.asked == [("", ID, False)]

@@ -28,7 +28,7 @@ def test_matrix_has_counts_of_run_and_derived_values() -> None:
     assert right / sum(map(sum, found.counts)) == raw()["result"]["test_accuracy"]
 
 
-def test_a_class_without_images_has_no_recall() -> None:
+def test_class_without_images_has_no_recall() -> None:
     found = confusion_of({"labels": ["a", "b"], "counts": [[0, 0], [2, 6]]})
     assert found is not None and (found.recall, found.precision) == ((None, 0.75), (0.0, 1.0))
 

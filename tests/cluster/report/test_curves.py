@@ -43,7 +43,7 @@ def test_last_repetition_counts_in_resumed_run() -> None:
     assert [(p.epoch, p.train_loss) for p in curves_of(told, began=0, nodes=1).epochs] == [(1, 3.0), (2, 1.5)]
 
 
-def test_a_run_with_a_validation_split_shows_its_values() -> None:
+def test_run_with_a_validation_split_shows_its_values() -> None:
     told = [event("start", validation_images=5), event("epoch", epoch=1, validation_accuracy=0.5, test_accuracy=0.9)]
     found = curves_of(told, began=0, nodes=1)
     assert (found.evaluated, found.epochs[0].evaluation_accuracy) == ("validation", 0.5)

@@ -66,7 +66,7 @@ def page(pages: dict[str, str]) -> Page:
     return Page(pages["run"])
 
 
-def test_the_page_has_headlines_epochs_settings_figures_and_mistakes(pages: dict[str, str], page: Page) -> None:
+def test_page_has_headlines_epochs_settings_figures_and_mistakes(pages: dict[str, str], page: Page) -> None:
     record, mistakes = raw(), json.loads((DIGITS / "mistakes.json").read_text())["images"]
     shown = {each.attributes["data-key"]: each.text for each in page.elements if "data-key" in each.attributes}
     assert shown["test_accuracy"] == f"{record['result']['test_accuracy']:.2%}"
@@ -143,14 +143,14 @@ def test_screen_readers_find_names_of_figures_and_headers_of_tables(page: Page) 
     assert all(other - one <= 1 for one, other in itertools.pairwise(levels))
 
 
-def test_the_page_has_a_dark_theme_a_light_one_on_paper_and_the_width_of_a_phone(pages: dict[str, str]) -> None:
+def test_page_has_a_dark_theme_a_light_one_on_paper_and_the_width_of_a_phone(pages: dict[str, str]) -> None:
     text = pages["run"]
     dark = text.index("@media (prefers-color-scheme: dark) { :root { --background: #11151c")
     assert dark < text.index("@media print { :root { --background: #ffffff")
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
 
 
-def test_the_page_of_a_comparison_marks_what_differs_and_lists_the_rest(pages: dict[str, str]) -> None:
+def test_page_of_a_comparison_marks_what_differs_and_lists_the_rest(pages: dict[str, str]) -> None:
     page = Page(pages["comparison"])
     marked = [each.text for each in page.all("td") if "differs" in each.attributes.get("class", "")]
     assert "\u2260 60" in marked and all(text.startswith("\u2260 ") for text in marked)
@@ -159,7 +159,7 @@ def test_the_page_of_a_comparison_marks_what_differs_and_lists_the_rest(pages: d
     assert len(page.all("svg")) == 5
 
 
-def test_an_unknown_name_in_a_template_is_an_error() -> None:
+def test_unknown_name_in_a_template_is_an_error() -> None:
     with pytest.raises(UndefinedError):
         templates().from_string("{{ page.nothing }}").render(page=report())
 

@@ -38,13 +38,13 @@ def test_lines_without_an_event_are_counted_and_missing_files_are_none(copied: P
     assert read_run(copied).metrics == ()
 
 
-def test_a_directory_without_a_record_is_rejected_with_the_fix(tmp_path: Path) -> None:
+def test_directory_without_a_record_is_rejected_with_the_fix(tmp_path: Path) -> None:
     with pytest.raises(DeepcdkError, match=r"has no record\.json") as raised:
         read_run(tmp_path)
     assert "./runs/ID" in raised.value.remedy
 
 
-def test_a_fetched_run_with_the_record_of_another_is_rejected(copied: Path) -> None:
+def test_fetched_run_with_the_record_of_another_is_rejected(copied: Path) -> None:
     fetched = copied.rename(copied.with_name("20261120-121314-digits-ab12"))
     with pytest.raises(DeepcdkError, match=f"is not a valid record: it is about run {raw()['run_id']}, but") as raised:
         read_run(fetched)
@@ -62,14 +62,14 @@ OTHER = json.dumps({**raw(), "state": {**raw()["state"], "run_id": "another"}})
     ("text", "says"),
     [("{", "invalid JSON"), ('{"run_id": "../x"}', "must be a run's id"), (OTHER, "state belongs to another run")],
 )
-def test_an_invalid_record_is_rejected_with_the_reason(text: str, says: str, copied: Path) -> None:
+def test_invalid_record_is_rejected_with_the_reason(text: str, says: str, copied: Path) -> None:
     (copied / "record.json").write_text(text)
     with pytest.raises(DeepcdkError, match="is not a valid record") as raised:
         read_run(copied)
     assert says in str(raised.value)
 
 
-def test_a_huge_file_is_not_read(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_huge_file_is_not_read(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_files, "MAX_BYTES", 100)
     with pytest.raises(DeepcdkError, match="at most 100 bytes are read"):
         read_run(copied)

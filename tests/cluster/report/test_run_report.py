@@ -37,7 +37,7 @@ def test_each_headline_is_from_the_record(directory: Path) -> None:
     }
 
 
-def test_the_head_shows_what_ran_where_and_the_best_epoch() -> None:
+def test_head_shows_what_ran_where_and_the_best_epoch() -> None:
     found, record = report(), raw()
     assert (found.run_id, found.recipe, found.state) == (record["run_id"], "digits", "succeeded")
     assert (found.nodes, found.ranks, found.attempts) == (2, 2, 1)
@@ -56,7 +56,7 @@ def test_time_and_cost_of_a_resumed_run_are_those_of_the_last_attempt() -> None:
     assert any("For earlier attempts" in sentence for sentence in found.missing)
 
 
-def test_a_run_without_a_result_shows_the_figures_of_its_epochs() -> None:
+def test_run_without_a_result_shows_the_figures_of_its_epochs() -> None:
     found = report_of(changed(result=None, state={"state": "failed", "reason": "worker2 was lost"}))
     last = raw_metrics(kind="epoch")[-1]
     assert found.headline(TEST_ACCURACY).value == last["test_accuracy"]
@@ -67,7 +67,7 @@ def test_a_run_without_a_result_shows_the_figures_of_its_epochs() -> None:
     assert any("There is no result" in sentence for sentence in found.missing)
 
 
-def test_a_run_with_nothing_but_its_state_has_a_report() -> None:
+def test_run_with_only_its_state_has_a_report() -> None:
     names = ("run_id", "directory", "state", "checkpoints", "attempts", "files", "bytes")
     bare = {name: raw()[name] for name in names}
     bare["state"] = {**bare["state"], "state": "running", "epoch": None, "last": None, "hosts": []}
@@ -77,7 +77,7 @@ def test_a_run_with_nothing_but_its_state_has_a_report() -> None:
     assert len(found.missing) == 6
 
 
-def test_the_cost_names_its_prices() -> None:
+def test_cost_shows_its_prices() -> None:
     unknown = report_of(changed(usd=None)).headline(COST)
     assert (unknown.value, unknown.text, unknown.note) == (None, "unknown", "no price is known for its instances")
     known = report_of(changed(spot={"hosts": 2, "usd": 0.25, "prices_of": "2026-11-20"})).headline(COST)

@@ -26,7 +26,7 @@ def test_every_value_of_the_record_is_shown() -> None:
     assert "DEEPCDK_PAYLOAD_HASH" not in str(found.settings), "no environment variable is shown"
 
 
-def test_a_failed_run_shows_the_settings_that_it_began_with() -> None:
+def test_failed_run_shows_its_initial_settings() -> None:
     found = report_of(changed(result=None))
     assert found.group(TRAINING) == report().group(TRAINING)
     assert found.group(VERSIONS) == raw()["course"]["runtime"]["versions"]

@@ -10,7 +10,7 @@ from cluster.report.shown_values import dollars, percent, plain, plural, rate_te
 
 
 @given(text=st.text())
-def test_a_plain_text_is_one_line_of_characters_that_xml_allows(text: str) -> None:
+def test_plain_text_is_one_line_of_valid_xml_characters(text: str) -> None:
     found = plain(text)
     assert not any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000 for c in found)
     assert found == plain(found)

@@ -131,7 +131,7 @@ def test_markup_in_values_is_text_on_the_page() -> None:
 
 
 @pytest.mark.parametrize("damaged", [3, {}, {"sweep": 3}, {"sweep": "s", "parameters": [[1, 2]]}])
-def test_a_damaged_trial_gives_a_record_no_place_in_a_sweep(damaged: Any) -> None:
+def test_damaged_trial_gives_a_record_no_place_in_a_sweep(damaged: Any) -> None:
     assert report_of(changed(spec={"trial": damaged})).trial == Trial()
 
 

@@ -52,7 +52,7 @@ def test_phases_have_their_attempt_if_there_are_several() -> None:
     assert timeline_tables(report(RESUMED))[0].columns == ("phase", "attempt", "from", "took")
 
 
-def test_of_many_classes_those_with_the_lowest_recall_are_shown() -> None:
+def test_classes_with_lowest_recall_are_shown_if_there_are_many() -> None:
     counts = [[5 if a == b else int(b == 0 and a > 37) for b in range(40)] for a in range(40)]
     matrix = confusion_of({"labels": [f"c{n}" for n in range(40)], "counts": counts})
     assert matrix is not None

@@ -80,7 +80,7 @@ def test_each_checkpoint_is_an_event_with_its_size() -> None:
     assert [event.text for event in found] == [f"{e['checkpoint']}, 3.5 MB" for e in raw_metrics(kind="checkpoint")]
 
 
-def test_a_resumed_run_has_the_phases_of_both_attempts_and_its_checkpoint() -> None:
+def test_resumed_run_has_the_phases_of_both_attempts_and_its_checkpoint() -> None:
     timeline = report(recorded_runs.RESUMED).timeline
     names = [(phase.attempt, phase.name) for phase in timeline.phases]
     assert names[:3] == [(1, FIRST_STEP), (1, TRAINING), (2, PREPARING)]
@@ -128,12 +128,12 @@ def test_restarts_are_faults_with_their_reason_and_cost_where_recorded() -> None
     ]
 
 
-def test_the_preparation_begins_with_the_restart() -> None:
+def test_preparation_begins_with_the_restart() -> None:
     times = {**raw()["course"]["times"], "restarted": BEGAN + 0.5}
     assert phases(changed(course={"times": times}))[0][1:3] == (PREPARING, 0.5)
 
 
-def test_a_run_that_starts_over_because_all_checkpoints_are_damaged() -> None:
+def test_run_that_starts_over_because_all_checkpoints_are_damaged() -> None:
     files = with_events({"event": "start", "passed_over": "step-8: cut", "resumed_from": None})
     assert events(files, FAULT, RESUMED) == [
         (FAULT, "step-8: cut"),
@@ -141,24 +141,24 @@ def test_a_run_that_starts_over_because_all_checkpoints_are_damaged() -> None:
     ]
 
 
-def test_a_straggler_does_not_count_as_a_fault() -> None:
+def test_straggler_does_not_count_as_a_fault() -> None:
     files = with_events({"event": "straggler", "text": "rank 1 is slow"}, {"event": "straggler", "text": "no longer"})
     assert events(files, FAULT, STRAGGLER) == [(STRAGGLER, "rank 1 is slow"), (STRAGGLER, "no longer")]
 
 
-def test_an_attempt_without_an_end_is_a_fault() -> None:
+def test_attempt_without_an_end_is_a_fault() -> None:
     told = metrics(("start", 1), ("epoch", 2), ("start", 5), passed_over="step-1: cut")
     files = RunFiles(record=raw() | {"attempts": 2}, metrics=tuple(told))
     assert faults(files) == ["attempt 1 ended without a result", "step-1: cut"]
 
 
-def test_a_run_that_failed_in_its_checks_has_the_phases_up_to_then() -> None:
+def test_run_failed_in_its_checks_has_phases_until_failure() -> None:
     files = RunFiles(record=changed(course={"times": {"started": BEGAN, "prepared": BEGAN + 2}}).record)
     assert [name for _, name, _, _ in phases(files)] == [PREPARING, CHECKING]
     assert [node.joined_s for node in timeline_of(files).nodes] == [None, None]
 
 
-def test_an_attempt_that_failed_early_has_no_steps_of_the_attempt_before() -> None:
+def test_early_failed_attempt_has_no_steps_of_previous_attempt() -> None:
     at = {"started": 0, "prepared": 10, "inspected": 20, "launched": 25, "restarted": 500, "ended": 600}
     times = {step: BEGAN + seconds for step, seconds in at.items()}
     record = changed(course={"times": times}, state={"updated": BEGAN + 600}, attempts=2).record

@@ -61,7 +61,7 @@ def test_only_buckets_of_this_cluster_are_found(aws: Aws) -> None:
     assert find(aws, "nobody") is None
 
 
-def test_the_runs_of_all_deployments_are_listed_oldest_first(archive: Archive) -> None:
+def test_runs_of_all_deployments_are_listed_oldest_first(archive: Archive) -> None:
     assert [state["run_id"] for state in archive.runs()] == [
         "20261120-121314-digits-000a",
         "20261121-121314-digits-000b",
@@ -77,9 +77,7 @@ def test_record_belongs_to_named_or_newest_run(archive: Archive) -> None:
     assert caught.value.remedy == f"choose one of the last runs: {last}"
 
 
-def test_a_truncated_record_is_reported_and_its_files_can_be_fetched(
-    aws: Aws, archive: Archive, tmp_path: Path
-) -> None:
+def test_truncated_record_is_reported_and_its_files_can_be_fetched(aws: Aws, archive: Archive, tmp_path: Path) -> None:
     put(aws, archive.buckets[0], "20261122-121314-digits-000c", record_json="{", launcher_log="three")
     with pytest.raises(DeepcdkError, match="no complete record of run 20261122-121314-digits-000c"):
         archive.record()
@@ -99,7 +97,7 @@ def test_a_truncated_record_is_reported_and_its_files_can_be_fetched(
     ],
     ids=["cut", "list", "path", "of another run", "state of another run", "text"],
 )
-def test_an_invalid_record_is_reported_as_truncated(aws: Aws, archive: Archive, bad: object) -> None:
+def test_invalid_record_is_reported_as_truncated(aws: Aws, archive: Archive, bad: object) -> None:
     put(aws, archive.buckets[0], "20261122-121314-digits-000c", record_json=json.dumps(bad))
     with pytest.raises(DeepcdkError, match="no complete record of run 20261122-121314-digits-000c"):
         archive.record()
@@ -109,16 +107,14 @@ def test_an_invalid_record_is_reported_as_truncated(aws: Aws, archive: Archive, 
     ]
 
 
-def test_a_record_that_is_too_large_is_reported_as_truncated(
-    aws: Aws, archive: Archive, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_large_record_is_reported_as_truncated(aws: Aws, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.runs.archived_runs.MAX_RECORD_BYTES", 20_000)
     put(aws, archive.buckets[0], "20261122-c", record_json=json.dumps(record_of("20261122-c")) + " " * 30_000)
     with pytest.raises(DeepcdkError, match="no complete record of run 20261122-c"):
         archive.record()
 
 
-def test_a_run_is_fetched_whole_and_other_files_there_stay(archive: Archive, tmp_path: Path) -> None:
+def test_run_is_fetched_completely_and_other_files_are_kept(archive: Archive, tmp_path: Path) -> None:
     archive.fetch("20261121-121314-digits-000b", tmp_path)
     (tmp_path / "20261121-121314-digits-000b" / "mine.txt").write_text("kept")
     fetched = archive.fetch("20261121-121314-digits-000b", tmp_path)
@@ -189,7 +185,7 @@ def test_too_many_objects_are_rejected(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_large_object_leaves_room_on_the_disk(
+def test_large_object_leaves_room_on_the_disk(
     aws: Aws, archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch, "CHECKED_EVERY", 1 << 20)
@@ -201,7 +197,7 @@ def test_a_large_object_leaves_room_on_the_disk(
 
 
 @pytest.mark.parametrize("error", [RetriesExceededError(Boto3Error("reset")), S3DownloadFailedError("it has changed")])
-def test_an_object_that_changes_during_the_download_is_reported(
+def test_object_changed_during_download_is_reported(
     archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -224,7 +220,7 @@ def test_many_small_objects_leave_room_on_the_disk_too(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_no_fetch_created_stays_unchanged(archive: Archive, tmp_path: Path) -> None:
+def test_directory_not_created_by_fetch_is_unchanged(archive: Archive, tmp_path: Path) -> None:
     (tmp_path / "20261121-121314-digits-000b").mkdir()
     (tmp_path / "20261121-121314-digits-000b" / "result.json").write_text("mine")
     with pytest.raises(DeepcdkError, match="was not created by a fetch of this run"):
@@ -232,7 +228,7 @@ def test_a_directory_that_no_fetch_created_stays_unchanged(archive: Archive, tmp
     assert (tmp_path / "20261121-121314-digits-000b" / "result.json").read_text() == "mine"
 
 
-def test_a_run_of_the_bucket_cannot_have_the_name_of_a_package(aws: Aws, archive: Archive, tmp_path: Path) -> None:
+def test_run_of_the_bucket_cannot_have_the_name_of_a_package(aws: Aws, archive: Archive, tmp_path: Path) -> None:
     put(aws, archive.buckets[1], "cluster", session_py="theirs")
     (tmp_path / "cluster").mkdir()
     with pytest.raises(DeepcdkError, match="'cluster' is not the id of a run that deepcdk started"):

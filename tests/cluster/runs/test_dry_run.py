@@ -18,7 +18,7 @@ def shown(nodes: tuple[Node, ...], count: int = 2, **launch: Any) -> list[str]:
     return list(dry_run_lines(nodes, make_launch(with_planned(nodes, count), count, **launch)))
 
 
-def test_a_dry_run_names_the_nodes_that_would_be_added() -> None:
+def test_dry_run_names_the_nodes_that_would_be_added() -> None:
     lines = shown(NODES, 4)
     assert "2 nodes are ready" in lines[0]
     assert lines[0].endswith("deeplearning-worker3, deeplearning-worker4")
@@ -41,7 +41,7 @@ def test_dry_run_shows_command_and_place_of_each_rank(tmp_path: Path) -> None:
     assert what == "RUNTIME/bin/python train.py --name 'two words'"
 
 
-def test_a_dry_run_shows_another_launchers_command(tmp_path: Path) -> None:
+def test_dry_run_shows_another_launchers_command(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     program, options = Program(directory=tmp_path, entry=("train.py",)), RunOptions(ranks=RankOptions(launcher="plain"))
     lines = shown(NODES, training=program, options=options)

@@ -40,7 +40,7 @@ def test_last_value_of_a_name_counts() -> None:
         ("NAME=swordfish" + "x" * 131072, "Linux allows at most 131,071"),
     ],
 )
-def test_a_bad_variable_is_refused_without_its_value(text: str, says: str) -> None:
+def test_bad_variable_is_rejected_without_its_value(text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says) as caught:
         parse_environment([text])
     assert "swordfish" not in str(caught.value)
@@ -61,7 +61,7 @@ def test_secrets_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
         ("HOROVOD_SIZE", "is set by the launcher"),
     ],
 )
-def test_a_bad_secret_is_refused_without_its_value(given_: str, says: str) -> None:
+def test_bad_secret_is_rejected_without_its_value(given_: str, says: str) -> None:
     with pytest.raises(UsageError, match=says) as caught:
         read_secrets([given_], {"HOROVOD_SIZE": "swordfish"})
     assert "swordfish" not in str(caught.value)

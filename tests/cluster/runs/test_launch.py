@@ -48,7 +48,7 @@ def test_estimate_is_printed_first_and_stored_with_origin(started: Launch, monke
     assert kept.estimate["seconds"]["value"] > 0
 
 
-def test_a_run_is_submitted_with_the_clusters_limit_of_replacements(started: Launch) -> None:
+def test_run_is_submitted_with_the_clusters_limit_of_replacements(started: Launch) -> None:
     sent: list[Submission] = []
 
     def send(submission: Submission) -> Begun:
@@ -61,7 +61,7 @@ def test_a_run_is_submitted_with_the_clusters_limit_of_replacements(started: Lau
     assert RunSpec.from_json(sent[0].spec.to_json()) == sent[0].spec
 
 
-def test_a_run_without_an_estimate_has_none_in_its_record(started: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_without_an_estimate_has_none_in_its_record(started: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Any] = []
     monkeypatch.setattr(started, "progress", said.append)
     assert started.submission(make_launch()).origin.estimate == {}

@@ -53,7 +53,7 @@ def test_run_at_its_limit_is_not_resumed() -> None:
     check_left(make_spec(), {"seconds": 7200, "usd": None})
 
 
-def test_a_new_run_is_described_with_its_limits_and_price() -> None:
+def test_new_run_is_described_with_its_limits_and_price() -> None:
     hosts = make_nodes(2)
     both = make_spec(hosts=hosts, bounds=RunLimits(max_usd=5.0, max_hours=2.0))
     expected = "the run writes a checkpoint and is stopped after $5 for its instances or 2 h, at $0.722/h"

@@ -36,13 +36,13 @@ def test_price_of_nodes_of_run_overrides_price_of_all_instances() -> None:
     assert reduce(PROGRESS, {"type": "state", "state": "running", "spent": spent}).usd_per_hour == 1.0
 
 
-def test_the_end_of_an_epoch_fits_on_a_narrow_terminal() -> None:
+def test_end_of_an_epoch_fits_on_a_narrow_terminal() -> None:
     line = describe_epoch(dataclasses.replace(PROGRESS, epoch=100, epochs=100, accuracy=1.0, images_per_s=12345.0))
     assert line == "epoch 100/100, 12,345 images/s, loss 0.5000, accuracy 100.00%, test 95.00%"
     assert len(line) < 80
 
 
-def test_the_live_display_shows_everything_on_a_narrow_terminal(
+def test_live_display_shows_everything_on_a_narrow_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -54,7 +54,7 @@ def test_the_live_display_shows_everything_on_a_narrow_terminal(
     assert shown[1].strip() == "1,234 images/s, loss 0.5000, accuracy 90.00%, test 95.00%"
 
 
-def test_an_unknown_price_is_not_shown() -> None:
+def test_unknown_price_is_not_shown() -> None:
     assert "$" not in describe(PROGRESS, None)
     assert cost_so_far(RunProgress(), 3.0) is None
 
@@ -104,7 +104,7 @@ def test_missed_and_damaged_checkpoints_are_reported_while_the_run_is_watched(
     assert "warning: checkpoint step-9 was not written" in shown and written[1] in shown
 
 
-def test_a_straggler_is_a_warning_and_its_recovery_is_not() -> None:
+def test_straggler_is_a_warning_and_its_recovery_is_not() -> None:
     written: list[str] = []
     display = PlainDisplay(written.append)
     for record in (SLOW, {**SLOW, "is_over": True, "text": "rank 2 (worker2) keeps up with the others again"}):
@@ -119,14 +119,14 @@ def test_log_is_printed_unchanged() -> None:
     assert lines == ["[0]<stdout>:[bold] \x1b[1m"]
 
 
-def test_a_live_display_takes_text_that_looks_like_markup(capsys: pytest.CaptureFixture[str]) -> None:
+def test_live_display_accepts_text_resembling_markup(capsys: pytest.CaptureFixture[str]) -> None:
     with LiveDisplay(None) as display:
         display.show(dataclasses.replace(PROGRESS, reason="[/red] [bold"), {"type": "state"})
         display.note("[/nothing]")
     assert "[/nothing]" in capsys.readouterr().out
 
 
-def test_a_live_display_prints_after_ctrl_c_interrupted_another_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_live_display_prints_after_ctrl_c_interrupted_another_one(capsys: pytest.CaptureFixture[str]) -> None:
     rich.get_console()._enter_buffer()  # an interrupted print leaves its text in the buffer of Rich's common console
     try:
         with LiveDisplay(None) as display:

@@ -65,7 +65,7 @@ def test_origin_has_spot_instances_and_requested_prices(tmp_path: Path) -> None:
     assert (found.spot, found.spot_usd_per_hour, found.spot_prices_of) == ((), {}, "")
 
 
-def test_a_commit_with_changes_is_marked(tmp_path: Path) -> None:
+def test_commit_with_changes_is_marked(tmp_path: Path) -> None:
     assert git_commit(tmp_path) == ""
     git = ["git", "-c", "user.name=n", "-c", "user.email=e@example.com"]
     (tmp_path / "f").write_text("1")

@@ -38,7 +38,7 @@ def test_invalid_settings_are_rejected_before_any_question(field: str, value: st
 
 
 @pytest.mark.parametrize("further", [("--run-dir", "/mnt/efs/runs/other"), ("--run-dir=/mnt/efs/runs/other",)])
-def test_a_run_cannot_be_sent_to_the_directory_of_another(further: tuple[str, ...]) -> None:
+def test_run_cannot_be_sent_to_the_directory_of_another(further: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match=r"--run-dir = '/mnt/efs/runs/other': is set by the task"):
         Training(arguments=further)
 

@@ -52,7 +52,7 @@ def test_only_differences_are_shown_unless_all_is_requested() -> None:
     assert whole.footer == ()
 
 
-def test_a_variant_shows_its_own_settings_and_without_a_variant_all_are_listed() -> None:
+def test_variant_shows_its_own_settings_and_without_a_variant_all_are_listed() -> None:
     chosen = variant_named(FAST, "4-nodes")
     assert chosen is not None
     _, settings = tables(FAST, chosen, everything=False)
@@ -61,7 +61,7 @@ def test_a_variant_shows_its_own_settings_and_without_a_variant_all_are_listed()
     assert titles[2:] == [f"--variant {name}" for name in ("1-node", "4-nodes", "8-nodes", "16-nodes")]
 
 
-def test_the_document_is_json_with_every_setting() -> None:
+def test_document_is_json_with_every_setting() -> None:
     found = json.loads(json.dumps(document(FAST, variant_named(FAST, "16-nodes"))))
     assert (found["name"], found["evidence"], found["variant"]) == ("imagenet-fast", "cited", "16-nodes")
     (epochs,) = [each for each in found["settings"] if each["name"] == "epochs"]

@@ -89,13 +89,13 @@ def test_limit_is_a_number_above_0(value: str) -> None:
         read(LimitOptions, max_hours=value)
 
 
-def test_an_omitted_limit_stays_as_it_was() -> None:
+def test_omitted_limit_is_unchanged() -> None:
     before = RunLimits(max_hours=2.0, max_usd=5.0)
     assert LimitOptions().over(before) == before
     assert read(LimitOptions, max_cost="7.5").over(before) == RunLimits(max_hours=2.0, max_usd=7.5)
 
 
-def test_a_limit_of_an_earlier_attempt_can_be_dropped() -> None:
+def test_limit_of_an_earlier_attempt_can_be_dropped() -> None:
     before = RunLimits(max_hours=2.0, max_usd=5.0)
     assert read(LimitOptions, max_cost="none").over(before) == RunLimits(max_hours=2.0)
     assert read(LimitOptions, max_cost="none", max_hours="none").over(before) == RunLimits()
@@ -121,7 +121,7 @@ def resumed(bounds: LimitOptions, *, keep_workers: bool = False, notify: tuple[s
     return request.changed(record, cast("Session", session))
 
 
-def test_a_resumed_run_keeps_or_drops_its_limit_then_stop_and_notify() -> None:
+def test_resumed_run_keeps_or_drops_its_limit_then_stop_and_notify() -> None:
     kept, dropped = resumed(LimitOptions()), resumed(LimitOptions(max_cost=0.0), keep_workers=True, notify=())
     assert (kept.bounds, kept.stop_policy, kept.notify) == (RunLimits(max_usd=5.0), POLICY, ("mail me",))
     assert (dropped.bounds, dropped.stop_policy, dropped.notify) == (RunLimits(), "", ())

@@ -55,7 +55,7 @@ def test_step_updates_the_progress() -> None:
     assert progress.next_line == 2
 
 
-def test_a_run_with_validation_shows_it_and_tests_at_its_end() -> None:
+def test_run_with_validation_shows_it_and_tests_at_its_end() -> None:
     epoch = {"type": "metric", "line": 1, "record": {"event": "epoch", "epoch": 1, "validation_accuracy": 0.9}}
     progress = fold(STATE, START, epoch)
     assert (progress.validation_accuracy, progress.test_accuracy) == (0.9, None)
@@ -66,14 +66,14 @@ def test_a_run_with_validation_shows_it_and_tests_at_its_end() -> None:
     )
 
 
-def test_a_failed_run_keeps_its_reason_and_last_lines() -> None:
+def test_failed_run_keeps_its_reason_and_last_lines() -> None:
     progress = fold(STATE, {**STATE, "state": "failed", "reason": "status 1", "last_lines": ["a", "b"]})
     assert progress.is_final
     assert (progress.reason, progress.last_lines) == ("status 1", ("a", "b"))
 
 
 @pytest.mark.parametrize("line", ["", "Last login: today", "[1]", '"x"', '{"no": "type"}', '{"type": 3}'])
-def test_a_line_without_a_message_is_skipped(line: str) -> None:
+def test_line_without_a_message_is_skipped(line: str) -> None:
     assert parse_message(line) is None
 
 

@@ -30,7 +30,7 @@ def test_runs_come_newest_first_with_short_reasons() -> None:
     assert (table.columns[4], table.rows[1][4]) == ("accuracy", "50.00% validation")
 
 
-def test_a_waiting_run_shows_its_place_in_the_queue() -> None:
+def test_waiting_run_shows_its_place_in_the_queue() -> None:
     waiting = {"run_id": "one", "state": "queued", "position": 2, "started": 0, "updated": 61, "epoch": None}
     assert runs_table([waiting]).rows[0] == ("one", "queued 2", "0", "-", "-", "-", "-", "")
 
@@ -79,13 +79,13 @@ def test_runs_can_be_listed_by_person_with_total_cost(
     ]
 
 
-def test_a_live_run_shows_which_nodes_it_has() -> None:
+def test_live_run_shows_which_nodes_it_has() -> None:
     live = {"run_id": "one", "state": "running", "started": 0, "updated": 61, "hosts": ["deeplearning-worker2"]}
     assert runs_table([live]).rows[0][2] == "1 (worker2)"
     assert runs_table([{**live, "state": "failed"}]).rows[0][2] == "1"
 
 
-def test_a_result_shows_its_plain_values(tmp_path: Path) -> None:
+def test_result_shows_its_plain_values(tmp_path: Path) -> None:
     values = {"recipe": "digits", "test_accuracy": 0.98333, "steps": 1200, "hosts": ["w1", "w2"], "finished": 0.0,
               "versions": {"keras": "3"}, "weights_agree": True, "data_dir": None,
               "epoch_seconds": [2.51234, 0.25]}  # fmt: skip
@@ -97,7 +97,7 @@ def test_a_result_shows_its_plain_values(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_run_without_a_result_shows_its_state(tmp_path: Path) -> None:
+def test_run_without_a_result_shows_its_state(tmp_path: Path) -> None:
     assert result_table(tmp_path).rows == (("state", "unknown"),)
     (tmp_path / "state.json").write_text('{"state": "stopped", "reason": "stopped on request"}')
     assert result_table(tmp_path).rows == (("state", "stopped"), ("reason", "stopped on request"))
@@ -112,7 +112,7 @@ def test_result_and_state_of_any_size_are_left_out(tmp_path: Path) -> None:
     assert result_table(tmp_path).rows == (("state", "unknown"),)
 
 
-def test_a_record_names_what_ran_where_and_how_it_ended() -> None:
+def test_record_shows_program_nodes_and_end_of_run() -> None:
     record = {
         "run_id": "one", "directory": "/mnt/efs/runs/one", "attempts": 2, "files": 3, "bytes": 2048, "result": None,
         "checkpoints": ["step-00000001", "step-00000007"],
@@ -144,7 +144,7 @@ def rows_of(**more: Any) -> dict[str, str]:
     return {row[0]: row[1] for row in record_table(record).rows}
 
 
-def test_a_cost_at_older_prices_has_their_date() -> None:
+def test_cost_at_older_prices_has_their_date() -> None:
     dated = rows_of(usd=1.25, origin={"prices_of": "2026-07-20"})
     assert dated["cost"] == "about $1.25 for its instances (prices of 2026-07-20)"
     assert rows_of(usd=1.25, origin={"prices_of": ""})["cost"] == "about $1.25 for its instances"
@@ -177,7 +177,7 @@ def test_spot_nodes_are_shown_with_their_cost(spot: dict[str, Any] | None, told:
         ({"archive": ""}, None),
     ],
 )
-def test_the_copy_in_the_bucket_is_shown_or_why_there_is_none(course: dict[str, Any], copy: str | None) -> None:
+def test_copy_in_the_bucket_is_shown_or_why_there_is_none(course: dict[str, Any], copy: str | None) -> None:
     assert rows_of(course=course).get("copy") == copy
 
 
@@ -200,7 +200,7 @@ def test_record_shows_cost_of_each_restart() -> None:
     assert rows["restart 3"] == rows["restart 4"] == told
 
 
-def test_a_run_that_was_allowed_to_waste_gpus_shows_it() -> None:
+def test_run_with_allowed_idle_gpus_shows_this() -> None:
     allowed = [{"node": "deeplearning-worker1", "what": "TensorFlow sees 0 of 1"}, {"node": "", "what": "slow"}]
     degraded = rows_of(preflight={"allowed": allowed})["degraded"]
     assert degraded == "deeplearning-worker1: TensorFlow sees 0 of 1; slow"
@@ -219,7 +219,7 @@ def test_record_shows_expected_beside_actual_values() -> None:
     assert rows_of(origin={"estimate": {**ESTIMATE, "usd": None}})["estimated"] == "40 s (10 s to 1:30); took 1:01"
 
 
-def test_a_record_warns_of_an_unpublished_metric_unless_the_reason_does() -> None:
+def test_record_warns_of_an_unpublished_metric_unless_the_reason_does() -> None:
     course, state = {"unpublished": "AWS rejects the metric LiveRuns"}, {"started": 0, "updated": 61}
     assert rows_of(course=course)["warning"] == course["unpublished"]
     assert "warning" not in rows_of(course={"unpublished": ""})

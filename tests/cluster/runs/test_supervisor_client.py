@@ -60,7 +60,7 @@ def answer(document: object, status: int = 0, stderr: str = "") -> Completed:
     return Completed(status=status, stdout=json.dumps(document).encode(), stderr=stderr)
 
 
-def test_a_live_run_is_reported_with_its_id() -> None:
+def test_live_run_is_reported_with_its_id() -> None:
     held = [{"run_id": "one", "hosts": ["deeplearning-worker1"]}, {"run_id": "two", "hosts": ["deeplearning-worker2"]}]
     caller = Supervisor(
         AnsweringMaster(answer({"live": "one", "state": "live", "held": held}, status=3)), STACK, "/mnt/efs/payloads/x"
@@ -128,7 +128,7 @@ def test_failed_reservation_reports_what_the_master_was_doing() -> None:
         pytest.fail("it is not held")
 
 
-def test_a_queued_run_is_reported_as_earlier() -> None:
+def test_queued_run_is_reported_as_earlier() -> None:
     caller = Supervisor(AnsweringMaster(answer({"live": "one", "state": "queued", "held": []}, status=3)), STACK, "/x")
     with pytest.raises(LiveRunError, match="run one is queued") as caught:
         caller.runs()
@@ -147,13 +147,13 @@ def test_run_is_queued_only_on_request(queue: bool) -> None:
         assert master.commands[0][-1 - queue :] == [verb, *(["--queue"] if queue else [])]
 
 
-def test_an_unknown_run_is_reported_with_the_supervisors_message() -> None:
+def test_unknown_run_is_reported_with_the_supervisors_message() -> None:
     caller = Supervisor(AnsweringMaster(answer(None, 4, "unknown run two; the latest runs: none\n")), STACK, "/x")
     with pytest.raises(DeepcdkError, match="unknown run two"):
         caller.status("two")
 
 
-def test_a_supervisor_that_fails_or_gives_an_invalid_answer_is_reported() -> None:
+def test_supervisor_that_fails_or_gives_an_invalid_answer_is_reported() -> None:
     nonsense = Completed(status=0, stdout=b"Welcome", stderr="")
     caller = Supervisor(AnsweringMaster(answer(None, 1, "disk full"), nonsense), STACK, "/x")
     with pytest.raises(RemoteError, match="disk full"):
@@ -183,7 +183,7 @@ def test_secrets_reach_the_master_before_the_run_and_on_no_command_line() -> Non
     assert "swordfish" not in str(master.commands)
 
 
-def test_a_run_that_does_not_start_leaves_no_secrets_behind() -> None:
+def test_run_that_does_not_start_leaves_no_secrets_behind() -> None:
     master = AnsweringMaster(answer(None), answer({"live": "other", "state": "live", "held": []}, 3), answer(None))
     with pytest.raises(LiveRunError):
         Supervisor(master, STACK, "/x").start(Submission(spec=SPEC), {"TOKEN": "swordfish"})

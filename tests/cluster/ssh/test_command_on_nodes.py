@@ -73,7 +73,7 @@ def test_whole_lines_follow_aligned_node_names() -> None:
     assert [result.name for result in results] == [ONE, TWO]
 
 
-def test_a_node_that_the_master_excluded_is_reported_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_node_excluded_by_master_is_reported_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     warn.cache_clear()
     messages = [json.dumps({"warning": "line 2 is left out"}), HOSTS, ended(ONE), ended(TWO)]
     assert [result.name for result in collect(messages, None)] == [ONE, TWO]
@@ -110,7 +110,7 @@ def test_missing_nodes_are_reported_with_a_fix() -> None:
     assert "fab scale" in caught.value.remedy
 
 
-def test_a_broken_fan_out_is_reported() -> None:
+def test_broken_fan_out_is_reported() -> None:
     with pytest.raises(RemoteError, match="Traceback"):
         run(StreamingMaster(error=RemoteError("failed", status=70, output="Traceback")), "/x", REQUEST, None)
 

@@ -29,7 +29,7 @@ def keys_of(path: Path) -> tuple[UserKey, ...]:
 @pytest.mark.parametrize(
     "kind", [paramiko.ECDSAKey.generate, lambda: paramiko.RSAKey.generate(2048)], ids=["same", "other"]
 )
-def test_a_host_with_another_key_is_refused(
+def test_host_with_another_key_is_rejected(
     server: SshServer, user_key: Path, kind: Callable[[], paramiko.PKey]
 ) -> None:
     other = kind()
@@ -40,19 +40,19 @@ def test_a_host_with_another_key_is_refused(
     assert wanted.fingerprint in caught.value.what
 
 
-def test_a_host_is_refused_if_no_key_of_it_is_known(server: SshServer, user_key: Path) -> None:
+def test_host_is_rejected_if_no_key_of_it_is_known(server: SshServer, user_key: Path) -> None:
     with pytest.raises(ConnectionFailedError, match=r"not the master.*the master's console shows none"):
         open_connection("127.0.0.1", "ec2-user", (), keys_of(user_key), port=server.port)
 
 
-def test_a_refused_user_key_points_to_the_key_pair(server: SshServer, tmp_path: Path) -> None:
+def test_refused_user_key_points_to_the_key_pair(server: SshServer, tmp_path: Path) -> None:
     paramiko.ECDSAKey.generate().write_private_key_file(str(tmp_path / "other"))
     with pytest.raises(ConnectionFailedError, match="rejects your SSH key") as caught:
         connect_to(server, tmp_path / "other")
     assert "key_name" in caught.value.remedy
 
 
-def test_an_ssh_agent_gets_a_minute_to_ask_and_a_timeout_is_no_rejection() -> None:
+def test_ssh_agent_gets_a_minute_to_ask_and_a_timeout_is_no_rejection() -> None:
     class Silent:
         def auth_publickey(self, user: str, key: object) -> None:
             raise paramiko.AuthenticationException("Authentication timeout.")
@@ -78,7 +78,7 @@ def test_timeout_after_connecting_points_to_ssh_cidr(
     assert "ssh_cidr" in caught.value.remedy
 
 
-def test_a_connection_goes_through_a_tunnel_and_closes_it(server: SshServer, user_key: Path) -> None:
+def test_connection_goes_through_a_tunnel_and_closes_it(server: SshServer, user_key: Path) -> None:
     relay = (
         "import socket, sys, threading, os\n"
         "s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"

@@ -61,7 +61,7 @@ def test_interrupted_fetch_leaves_nothing(tmp_path: Path, error: Exception) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_stream_that_is_cut_short_leaves_earlier_results_as_they_were(tmp_path: Path) -> None:
+def test_interrupted_stream_keeps_earlier_results(tmp_path: Path) -> None:
     unpack(blocks(tar_of({"result.json": b"earlier"})), tmp_path, RUN)
     with pytest.raises(DeepcdkError, match="are incomplete"):
         unpack(blocks(RESULT[:3000]), tmp_path, RUN)
@@ -114,7 +114,7 @@ def test_only_a_generated_id_names_a_directory(tmp_path: Path, run_id: str) -> N
 
 
 @pytest.mark.parametrize("record", [None, '{"run_id": "20261120-121314-digits-ab13"}', "[]", "link"])
-def test_a_directory_that_no_fetch_created_stays_unchanged(tmp_path: Path, record: str | None) -> None:
+def test_directory_not_created_by_fetch_is_unchanged(tmp_path: Path, record: str | None) -> None:
     (tmp_path / RUN).mkdir()
     (tmp_path / RUN / "session.py").write_text("mine")
     (tmp_path / "record").write_text(f'{{"run_id": "{RUN}"}}')
@@ -128,7 +128,7 @@ def test_a_directory_that_no_fetch_created_stays_unchanged(tmp_path: Path, recor
     assert tree(tmp_path) == before
 
 
-def test_a_directory_with_the_record_of_the_run_is_updated(tmp_path: Path) -> None:
+def test_directory_with_the_record_of_the_run_is_updated(tmp_path: Path) -> None:
     (tmp_path / RUN).mkdir()
     (tmp_path / RUN / "record.json").write_text(f'{{"run_id": "{RUN}"}}')
     unpack(blocks(RESULT), tmp_path, RUN)
@@ -137,7 +137,7 @@ def test_a_directory_with_the_record_of_the_run_is_updated(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["/tmp/evil", "a/../../fabfile.py", "a\x1b[2J/../.."])
 @pytest.mark.parametrize("there", [True, False], ids=["merged", "new"])
-def test_a_name_outside_of_the_run_is_reported_and_nothing_is_written(tmp_path: Path, name: str, there: bool) -> None:
+def test_name_outside_of_the_run_is_reported_and_nothing_is_written(tmp_path: Path, name: str, there: bool) -> None:
     if there:
         (tmp_path / "runs" / RUN).mkdir(parents=True)
     (tmp_path / "runs").mkdir(exist_ok=True)
@@ -176,9 +176,7 @@ def test_link_in_place_of_file_is_replaced_and_its_target_kept(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("taken", ["events", "result.json/one"])
-def test_a_file_and_a_directory_with_the_same_name_are_reported_before_anything_is_written(
-    tmp_path: Path, taken: str
-) -> None:
+def test_file_and_directory_with_same_name_are_reported_before_writing(tmp_path: Path, taken: str) -> None:
     place = tmp_path / RUN / taken
     place.parent.mkdir(parents=True)
     (tmp_path / RUN / MARKER).write_text(f'{{"run_id": "{RUN}"}}')
@@ -190,7 +188,7 @@ def test_a_file_and_a_directory_with_the_same_name_are_reported_before_anything_
 
 
 @given(data=st.binary(max_size=1500))
-def test_an_invalid_tar_stream_is_reported_and_leaves_no_files(
+def test_invalid_tar_stream_is_reported_and_leaves_no_files(
     tmp_path_factory: pytest.TempPathFactory, data: bytes
 ) -> None:
     into = tmp_path_factory.mktemp("into")
@@ -237,7 +235,7 @@ def test_git_finds_no_repository_in_fetched_files(
     assert "git, editors and other programs could execute or load them" in capsys.readouterr().err
 
 
-def test_a_worktree_elsewhere_is_not_a_repository_either(tmp_path: Path) -> None:
+def test_worktree_elsewhere_is_not_a_repository_either(tmp_path: Path) -> None:
     marker = tmp_path / "executed"
     common = {"made/store/config": config_of(marker), "made/store/objects/x": b"", "made/store/refs/x": b""}
     files = {"made/x/HEAD": b"ref: refs/heads/main\n", "made/x/commondir": b"../store\n", **common}
@@ -300,7 +298,7 @@ def test_windows_and_macos_spellings_are_renamed(name: str) -> None:
 
 
 @given(name=FILE_NAMES)
-def test_a_stored_name_is_stable_and_short_enough(name: str) -> None:
+def test_stored_name_is_stable_and_short_enough(name: str) -> None:
     stored = stored_name(name)
     assert stored == name or stored.startswith(PREFIX)
     assert stored_name(stored) == stored
@@ -329,7 +327,7 @@ def test_usual_names_are_kept(name: str) -> None:
     assert stored_name(name) == name
 
 
-def test_a_folder_may_be_called_head(tmp_path: Path) -> None:
+def test_folder_may_be_called_head(tmp_path: Path) -> None:
     unpack(blocks(tar_of({"model/head/weights.npy": b"1"})), tmp_path, RUN)
     assert (tmp_path / RUN / "model/head/weights.npy").read_bytes() == b"1"
 
@@ -345,7 +343,7 @@ def test_files_with_the_same_stored_name_are_all_kept(tmp_path: Path, capsys: py
     assert "'a/.x' is now 'a/fetched-.x'" in said
 
 
-def test_a_fetched_file_cannot_be_executed(tmp_path: Path) -> None:
+def test_fetched_file_cannot_be_executed(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w|") as archive:
         entry = tarfile.TarInfo("python")
@@ -355,7 +353,7 @@ def test_a_fetched_file_cannot_be_executed(tmp_path: Path) -> None:
     assert (tmp_path / RUN / "python").stat().st_mode & 0o7777 == 0o644
 
 
-def test_a_name_that_occurs_again_and_again_is_rejected(tmp_path: Path) -> None:
+def test_repeated_name_is_rejected(tmp_path: Path) -> None:
     repeated = b"".join(tar_of({"a": b"x"})[:1024] for _ in range(3)) + bytes(1024)
     with pytest.raises(DeepcdkError, match="'a' occurs twice"):
         unpack(blocks(repeated), tmp_path, RUN)

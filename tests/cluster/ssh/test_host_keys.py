@@ -45,7 +45,7 @@ def test_keys_are_read_from_a_real_console() -> None:
     assert keys_of(CONSOLE) == [ECDSA_LINE, ED25519_LINE]
 
 
-def test_the_last_boot_counts() -> None:
+def test_last_boot_counts() -> None:
     later = CONSOLE.replace(ED25519_LINE, "").replace(ECDSA_LINE, "")
     other = ED25519_LINE[:-2] + "Qn"
     again = CONSOLE + CONSOLE.replace(ED25519_LINE, other).replace(f"{ECDSA_LINE} root@ip-10-0-0-12\n", "")
@@ -69,7 +69,7 @@ def test_malformed_console_has_no_key(text: str) -> None:
     assert keys_of(text) == []
 
 
-def test_the_console_is_read_until_it_shows_keys(monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
+def test_console_is_read_until_it_shows_keys(monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
     key = paramiko.ECDSAKey.generate()
     line = f"{key.get_name()} {key.get_base64()} root@x"
     block = f"-----BEGIN SSH HOST KEY KEYS-----\n{line}\n-----END SSH HOST KEY KEYS-----"
@@ -86,7 +86,7 @@ def test_the_console_is_read_until_it_shows_keys(monkeypatch: pytest.MonkeyPatch
     assert asked == [(aws, "i-0aa")] * 3
 
 
-def test_a_console_that_never_shows_keys_is_an_error(monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
+def test_console_without_keys_is_an_error(monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
     monkeypatch.setattr(host_keys, "read_console", lambda *_: "booting")
     with pytest.raises(ConnectionFailedError, match="i-0aa shows no SSH host keys") as caught:
         host_keys.read_host_keys(Aws(), "i-0aa")

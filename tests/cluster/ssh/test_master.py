@@ -28,7 +28,7 @@ def test_command_gets_input_and_returns_output_errors_and_status(master: Master)
     assert (done.status, done.stdout, done.stderr) == (3, b"\0\xff" * 200_000, "bad\n")
 
 
-def test_a_command_runs_in_the_directory_it_is_given(master: Master, tmp_path: Path) -> None:
+def test_command_runs_in_the_directory_it_is_given(master: Master, tmp_path: Path) -> None:
     directory = tmp_path / "with space"
     directory.mkdir()
     assert master.run(["pwd"], directory=str(directory)).text.strip() == str(directory)
@@ -36,7 +36,7 @@ def test_a_command_runs_in_the_directory_it_is_given(master: Master, tmp_path: P
     assert remote_line(["pwd"], "/a b") == "cd '/a b' && exec pwd"
 
 
-def test_a_failed_command_is_reported_with_its_status_and_errors(master: Master) -> None:
+def test_failed_command_is_reported_with_its_status_and_errors(master: Master) -> None:
     command = ["sh", "-c", "echo no space left >&2; exit 28"]
     for fail in (lambda: master.check(command, doing="pushing"), lambda: list(master.lines(command))):
         with pytest.raises(RemoteError, match=r"failed.*\nno space left") as caught:
@@ -52,12 +52,12 @@ def test_lines_arrive_as_they_are_written(master: Master, tmp_path: Path) -> Non
     assert list(lines) == ["two"]
 
 
-def test_a_silent_stream_is_reported(master: Master) -> None:
+def test_silent_stream_is_reported(master: Master) -> None:
     with pytest.raises(SilenceError):
         list(master.lines(["sleep", "5"], silence_s=0.2))
 
 
-def test_a_broken_connection_is_reported_and_not_mistaken_for_the_end(user_key: Path) -> None:
+def test_broken_connection_is_reported_and_not_mistaken_for_the_end(user_key: Path) -> None:
     with (
         serving(user_key) as own,
         connect_to(own, user_key) as connected,
@@ -102,7 +102,7 @@ def test_last_lines_of_endless_errors_are_kept(master: Master) -> None:
     assert done.stderr.endswith("y\nlast\n")
 
 
-def test_a_connection_that_broke_between_two_commands_is_reopened_with_a_note(
+def test_connection_lost_between_commands_is_reopened_with_a_note(
     user_key: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serving(user_key) as own:
@@ -160,7 +160,7 @@ def test_connection_in_use_is_not_replaced(user_key: Path) -> None:
         assert connected.run(["echo", "again"]).text == "again\n"
 
 
-def test_a_connection_that_cannot_be_reopened_is_reported_with_both_reasons(user_key: Path) -> None:
+def test_connection_that_cannot_be_reopened_is_reported_with_both_reasons(user_key: Path) -> None:
     with serving(user_key) as own, connect_to(own, user_key) as connected:
         connected.reopen_with(lambda: connect_to(own, user_key))
         own.close()

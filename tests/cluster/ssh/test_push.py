@@ -78,7 +78,7 @@ def test_same_files_give_same_archive_with_any_times(payload: Path) -> None:
     assert first.files == 3
 
 
-def test_a_changed_byte_or_mode_changes_the_name(payload: Path) -> None:
+def test_changed_byte_or_mode_changes_the_name(payload: Path) -> None:
     first = package_tree(payload).name
     (payload / "run").chmod(0o600)
     second = package_tree(payload).name
@@ -86,7 +86,7 @@ def test_a_changed_byte_or_mode_changes_the_name(payload: Path) -> None:
     assert len({first, second, package_tree(payload).name}) == 3
 
 
-def test_a_missing_or_unreadable_package_is_reported(payload: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_or_unreadable_package_is_reported(payload: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(path: Path) -> NoReturn:
         raise PermissionError(13, "Permission denied", str(path))
 
@@ -97,7 +97,7 @@ def test_a_missing_or_unreadable_package_is_reported(payload: Path, monkeypatch:
         package_tree(payload / "nowhere")
 
 
-def test_a_push_arrives_whole_and_the_second_one_uploads_nothing(payload: Path, tmp_path: Path) -> None:
+def test_push_is_complete_and_second_push_uploads_nothing(payload: Path, tmp_path: Path) -> None:
     tree, master, root = package_tree(payload), LocalMaster(), tmp_path / "payloads"
     root.mkdir()
     first = push_to(master, root, tree)

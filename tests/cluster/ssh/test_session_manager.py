@@ -77,7 +77,7 @@ def test_closing_kills_a_command_that_ignores_sigterm(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("age_s", "wait_s"), [(-7200, 300), (0, 300), (100, 200), (280, 60), (1e6, 60)])
-def test_an_old_node_gets_only_the_time_of_a_reboot(age_s: float, wait_s: float) -> None:
+def test_old_node_gets_only_the_time_of_a_reboot(age_s: float, wait_s: float) -> None:
     now = datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC)
     assert session_manager.register_timeout_s(now - datetime.timedelta(seconds=age_s), now) == wait_s
 

@@ -74,7 +74,7 @@ def test_entries_have_no_addresses_with_shell_syntax(address: str) -> None:
         entries("deepcdk", NODES, address, key_of)
 
 
-def test_a_master_without_a_public_address_is_written_by_its_instance_id() -> None:
+def test_master_without_a_public_address_is_written_by_its_instance_id() -> None:
     assert entries("deepcdk", NODES, "i-0123456789abcdef0", key_of)[0].address == "i-0123456789abcdef0"
 
 

@@ -88,7 +88,7 @@ def test_setuid_is_not_transferred(tmp_path: Path) -> None:
 
 @settings(max_examples=25)
 @given(name=FILE_NAMES, data=st.binary(max_size=50))
-def test_a_file_of_any_name_is_sent_and_keeps_its_name(
+def test_file_of_any_name_is_sent_and_keeps_its_name(
     tmp_path_factory: pytest.TempPathFactory, name: str, data: bytes
 ) -> None:
     here, there = tmp_path_factory.mktemp("here"), tmp_path_factory.mktemp("there")

@@ -75,7 +75,7 @@ def test_server_reports_its_port(line: str, address: tuple[int, str] | None) -> 
         ({"WAYLAND_DISPLAY": "wayland-0"}, "linux", True),
     ],
 )
-def test_a_browser_is_opened_only_with_a_display(environ: dict[str, str], platform: str, opens: bool) -> None:
+def test_browser_is_opened_only_with_a_display(environ: dict[str, str], platform: str, opens: bool) -> None:
     assert has_display(environ, platform) is opens
 
 
@@ -89,7 +89,7 @@ def test_tunnel_uses_the_port_of_the_server() -> None:
     assert "a warning" in str(raised.value)
 
 
-def test_a_server_that_fails_to_start_is_reported_with_its_last_lines() -> None:
+def test_server_that_fails_to_start_is_reported_with_its_last_lines() -> None:
     lines = "exited at its start\n    no module named tensorboard\n  do: fix the cause that these lines show"
     with pytest.raises(DeepcdkError, match=lines):
         serve(ServingMaster("no module named tensorboard"), "/x", REQUEST, port=7007, browser=False, report=print)

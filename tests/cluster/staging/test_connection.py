@@ -52,7 +52,7 @@ def test_error_of_master_is_raised() -> None:
     assert caught.value.kind == "full"
 
 
-def test_a_stream_that_ends_without_a_message_is_reported() -> None:
+def test_stream_ending_without_message_is_reported() -> None:
     with talk(Answering()) as dialogue, pytest.raises(RemoteError, match="staging failed on the master"):
         dialogue.request({"fail": True})
     dialogue = talk(Answering())
@@ -61,7 +61,7 @@ def test_a_stream_that_ends_without_a_message_is_reported() -> None:
         dialogue.request({"answer": {"done": {}}})
 
 
-def test_a_silent_master_is_reported_after_twice_the_time_of_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_master_is_reported_after_twice_the_time_of_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.staging.connection.SILENCE_S", 0.05)
     with talk(Answering()) as dialogue, pytest.raises(SilenceError, match=r"nothing was received for 0\.1 s"):
         dialogue.request({"no": "answer"})

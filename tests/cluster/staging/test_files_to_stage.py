@@ -62,7 +62,7 @@ def test_any_text_is_a_data_set_name_or_rejected(text: str) -> None:
             assert check_name(parse_name("", source)) in source or not is_bucket(source)
 
 
-def test_an_invalid_source_is_rejected_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_source_is_rejected_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "circle").symlink_to("circle")
     for source in ("x" * 5000, "~no-such-user/x", "-rf", "a\nb", "\udcff", "circle", "x/" * 3000):
@@ -76,7 +76,7 @@ def test_one_file_is_a_data_set_too(folder: Path) -> None:
     assert (found.root, found.files) == (folder, (("a", 3),))
 
 
-def test_links_are_refused_by_name(folder: Path) -> None:
+def test_links_are_rejected_with_their_names(folder: Path) -> None:
     (folder / "sub" / "link").symlink_to("/etc/hostname")
     with pytest.raises(UnsupportedFilesError, match=r"SOURCE contains symbolic links: 'sub/link'") as caught:
         paths(folder)
@@ -100,7 +100,7 @@ def test_broken_or_circular_link_is_rejected_even_if_followed(folder: Path, targ
 
 
 @pytest.mark.parametrize("follow", [False, True])
-def test_pipes_and_sockets_are_refused(folder: Path, follow: bool) -> None:
+def test_pipes_and_sockets_are_rejected(folder: Path, follow: bool) -> None:
     os.mkfifo(folder / "pipe")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(folder / "s"))
@@ -137,7 +137,7 @@ def test_data_set_has_name_of_source_by_default() -> None:
             parse_name(name, "/a")
 
 
-def test_a_bucket_address_is_distinguished_from_a_directory() -> None:
+def test_bucket_address_is_distinguished_from_a_directory() -> None:
     assert is_bucket("s3://my-data/a b")
     assert not is_bucket("s3")
     for wrong in ("s3://", "s3://My", "s3://my-data/a*"):
@@ -145,7 +145,7 @@ def test_a_bucket_address_is_distinguished_from_a_directory() -> None:
             is_bucket(wrong)
 
 
-def test_a_source_is_read_in_the_background_and_its_errors_are_reported(folder: Path) -> None:
+def test_source_is_read_in_the_background_and_its_errors_are_reported(folder: Path) -> None:
     found = survey(str(folder), follow_links=False)
     with BackgroundManifest(found, lambda *_: None) as reading:
         assert reading.result() == found.manifest(lambda *_: None)

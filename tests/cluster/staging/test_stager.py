@@ -191,7 +191,7 @@ def test_shards_are_disjoint_and_complete_and_replaced_by_whole_copies(scene: Sc
     assert as_rank == {True}, "copies on workers' disks belong to the ranks' user"
 
 
-def test_a_file_that_changes_during_the_upload_is_reported(scene: Scene) -> None:
+def test_file_changed_during_upload_is_reported(scene: Scene) -> None:
     found, manifest = scene.read()
     (scene.folder / "f2").write_bytes(b"longer" * 1000)
     with pytest.raises(DeepcdkError, match="f2: size changed") as caught:
@@ -237,7 +237,7 @@ def test_concurrent_staging_of_different_data_under_one_name_is_rejected(
     assert names(scene.efs / "set") == {"f0"}
 
 
-def test_the_master_gets_the_data_once_for_any_number_of_workers(scene: Scene) -> None:
+def test_master_gets_the_data_once_for_any_number_of_workers(scene: Scene) -> None:
     sent = []
     for workers in (NODES[:1], NODES):
         before = scene.master.sent
@@ -258,7 +258,7 @@ def test_failure_is_reported_with_nodes_and_fix(scene: Scene) -> None:
     assert len(caught.value.failures) == 1
 
 
-def test_a_file_that_is_not_staged_cannot_be_missing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_not_staged_cannot_be_missing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     _, manifest = scene.read()
     reports = Reports(None)
     reports.take("deeplearning-worker1", '{"missing": ["../../.ssh/id_ed25519"]}')

@@ -86,7 +86,7 @@ def test_bootstrap_requires_consent(monkeypatch: pytest.MonkeyPatch, is_complete
     ("is_new", "before", "waits"), [(True, 3, True), (False, 2, True), (False, 3, False)],
     ids=["created", "grown", "as large as before"],
 )  # fmt: skip
-def test_a_cluster_with_new_workers_is_shown_once_the_master_can_log_in(
+def test_cluster_with_new_workers_is_shown_once_the_master_can_log_in(
     monkeypatch: pytest.MonkeyPatch, *, is_new: bool, before: int, waits: bool
 ) -> None:
     found, later, shown = [make_inventory(3)], make_inventory(4), list[object]()
@@ -144,7 +144,7 @@ def test_run_that_starts_on_new_nodes_during_the_question_is_not_stopped(
     assert change.ended == []
 
 
-def test_a_first_deployment_asks_once_and_asks_again_if_it_became_a_change(
+def test_first_deployment_asks_once_and_asks_again_if_it_became_a_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan, change = dataclasses.replace(plan_that("2 more nodes start"), is_new=True), Change(monkeypatch)
@@ -183,7 +183,7 @@ def test_nothing_is_planned_or_imported_for_a_stack_that_is_being_destroyed(
         deploy.up.body(set_=("ssh_cidr=198.51.100.7/32",), plan=plan)
 
 
-def test_a_cluster_that_another_laptop_created_meanwhile_keeps_its_zones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_created_meanwhile_by_another_laptop_keeps_its_zones(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second first deployment with other zones would replace the subnets of the first."""
     subnet = {"Type": "AWS::EC2::Subnet", "Properties": {"AvailabilityZone": "us-east-1c"}}
     monkeypatch.setattr(deploy, "read_template", lambda *_: {"Resources": {"A": subnet}})

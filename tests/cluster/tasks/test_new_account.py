@@ -191,7 +191,7 @@ def test_documented_policies_suffice_for_the_doctor(person: Existing, name: str)
     assert [each for each in findings if each["state"] == "unknown"] == []
 
 
-def test_the_doctor_has_no_unknown_line(account: NewAccount) -> None:
+def test_doctor_has_no_unknown_line(account: NewAccount) -> None:
     done = account.fab("doctor", "--json", SSH)
     findings = json.loads(done.stdout)["findings"]
     assert [each for each in findings if each["state"] == "unknown"] == []

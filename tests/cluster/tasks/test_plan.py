@@ -20,7 +20,7 @@ from tests.cluster.planner.test_calibration import rate
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_a_plan_by_an_earlier_run_is_printed_and_drawn(
+def test_plan_by_an_earlier_run_is_printed_and_drawn(
     as_json: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = {"included": "workers", "excluded": "storage and traffic", "date": ""}

@@ -40,7 +40,7 @@ def test_warnings_survive_clearing_of_terminal(
     assert (out.index("the nodes") < out.index("warning: ")) == (status.CLEAR in out) == clearing
 
 
-def test_a_first_deployment_without_instances_is_explained(
+def test_first_deployment_without_instances_is_explained(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     session = mock.Mock()

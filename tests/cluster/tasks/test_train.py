@@ -45,7 +45,7 @@ def dry_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capt
     return call
 
 
-def test_a_dry_run_shows_added_nodes_and_the_launchers_command(dry_run: DryRun) -> None:
+def test_dry_run_shows_added_nodes_and_the_launchers_command(dry_run: DryRun) -> None:
     lines, _ = dry_run("--nodes", "3", "--", "--seed", "7")
     assert lines[0] == "# 2 nodes are ready; these would be added first: deeplearning-worker3"
     assert "-H deeplearning-worker1:1,deeplearning-worker2:1,deeplearning-worker3:1" in lines[2]
@@ -72,7 +72,7 @@ def test_payload_is_the_project_if_an_entry_is_given(
         assert "--entry = 'train.py --seed 7': needs --payload" in message
 
 
-def test_a_dry_run_prints_the_warnings_of_the_start(
+def test_dry_run_prints_the_warnings_of_the_start(
     dry_run: DryRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = (make_master(), *make_nodes(2, kind="x86_64-py3.12"))

@@ -29,7 +29,7 @@ def test_only_yes_is_consent(monkeypatch: pytest.MonkeyPatch, typed: str, consen
             confirm("grow?", yes=False)
 
 
-def test_the_end_of_the_input_does_not_count_as_yes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_of_the_input_does_not_count_as_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("builtins.input", mock.Mock(side_effect=EOFError))
     with pytest.raises(DeepcdkError, match="Aborted"):

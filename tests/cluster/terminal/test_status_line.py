@@ -88,7 +88,7 @@ def test_spinner_leaves_no_trace_on_terminal(clock: Clock) -> None:
     assert text == f"{before}said\n"
 
 
-def test_a_terminal_shows_the_time_of_a_long_step(clock: Clock) -> None:
+def test_terminal_shows_the_time_of_a_long_step(clock: Clock) -> None:
     stream = Terminal()
     line = StatusLine(lambda: stream, clock)
     with line.doing("deploying"):
@@ -103,7 +103,7 @@ def test_a_terminal_shows_the_time_of_a_long_step(clock: Clock) -> None:
     assert "never printed" not in stream.getvalue()
 
 
-def test_a_long_step_stays_in_one_line(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_step_stays_in_one_line(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     stream = Terminal()
     line = StatusLine(lambda: stream, clock)
@@ -138,7 +138,7 @@ def test_line_is_hidden_while_display_uses_terminal(clock: Clock) -> None:
         assert "connecting again" in stream.getvalue()
 
 
-def test_an_error_leaves_no_spinner_behind(clock: Clock) -> None:
+def test_spinner_is_removed_after_an_error(clock: Clock) -> None:
     stream = Terminal()
     line = StatusLine(lambda: stream, clock)
     with pytest.raises(KeyboardInterrupt), line.doing("connecting"):
@@ -149,7 +149,7 @@ def test_an_error_leaves_no_spinner_behind(clock: Clock) -> None:
     assert stream.getvalue().endswith("\x1b[2K")
 
 
-def test_a_dumb_terminal_gets_the_plain_line(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dumb_terminal_gets_the_plain_line(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     stream = Terminal()
     line = StatusLine(lambda: stream, clock)

@@ -37,7 +37,7 @@ def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
     return on_terminal
 
 
-def test_a_pipe_gets_whole_aligned_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipe_gets_whole_aligned_lines(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(NODES)
     assert capsys.readouterr().out.splitlines() == list(plain_lines(NODES))
     rows = (("a", "long"), ("bcd", "x"))

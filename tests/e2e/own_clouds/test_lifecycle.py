@@ -81,7 +81,7 @@ def scale(cloud: EmbeddedCloud, count: int) -> None:
     )
 
 
-def test_the_doctor_finds_nothing_wrong_with_a_deployed_cluster(own: EmbeddedCloud) -> None:
+def test_doctor_finds_nothing_wrong_with_a_deployed_cluster(own: EmbeddedCloud) -> None:
     examined = json.loads(own.fab("doctor", "--json").stdout)
     states = {each["check"]: each["state"] for each in examined["findings"]}
     assert examined["failed"] == 0
@@ -89,7 +89,7 @@ def test_the_doctor_finds_nothing_wrong_with_a_deployed_cluster(own: EmbeddedClo
     assert [each for each in examined["findings"] if each["state"] == "unknown"] == []
 
 
-def test_a_deployed_cluster_is_unchanged_by_a_second_deployment(own: EmbeddedCloud) -> None:
+def test_deployed_cluster_is_unchanged_by_a_second_deployment(own: EmbeddedCloud) -> None:
     before = {i["InstanceId"] for role in ("master", "worker") for i in own.instances(role)}
     again = own.fab("up", "--yes")
     assert "no changes" in again.stdout + again.stderr
@@ -259,7 +259,7 @@ def test_destroy_leaves_no_instance_and_no_stack(own: EmbeddedCloud) -> None:
     assert "fab up" in done.stdout + done.stderr
 
 
-def test_a_failed_boot_rolls_the_deployment_back(own: EmbeddedCloud) -> None:
+def test_failed_boot_rolls_the_deployment_back(own: EmbeddedCloud) -> None:
     done = own.fab("up", "--yes", "--set", "boot_commands=no-such-program", check=False)
     assert done.returncode == 1
     assert "Workers/Group/ASG (AWS::AutoScaling::AutoScalingGroup): " in done.stderr

@@ -127,7 +127,7 @@ def test_login_verifies_host_key_from_console(cluster_of_machines: EmbeddedCloud
     assert "ip-10-" in fab(cluster_of_machines, "run", "--master", "--", "hostname")
 
 
-def test_a_reboot_keeps_disk_and_name_and_does_not_run_the_user_data_again(cluster_of_machines: EmbeddedCloud) -> None:
+def test_reboot_keeps_disk_and_name_and_does_not_run_the_user_data_again(cluster_of_machines: EmbeddedCloud) -> None:
     worker = ids(cluster_of_machines, "worker")[0]
     names = registered(cluster_of_machines)
     look = f"cat /proc/sys/kernel/random/boot_id; stat -c %Y {SEMAPHORE}; cat /etc/ssh/ssh_host_ed25519_key.pub"

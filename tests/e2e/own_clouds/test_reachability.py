@@ -136,12 +136,12 @@ def existing_vpc(
     )
 
 
-def test_efa_is_refused_by_name(scanned: Scanned) -> None:
+def test_efa_is_rejected_with_its_name(scanned: Scanned) -> None:
     assert all(word in scanned.refused["p5"] for word in NO_EFA), scanned.refused["p5"]
     assert "its hosts have no EFA devices" in scanned.refused["p5"]
 
 
-def test_endpoints_flow_logs_and_links_with_s3_are_refused_by_name(scanned: Scanned) -> None:
+def test_endpoints_flow_logs_and_links_with_s3_are_rejected_with_their_names(scanned: Scanned) -> None:
     assert all(word in scanned.refused["everything"] for word in NOT_THERE), scanned.refused["everything"]
 
 

@@ -131,7 +131,7 @@ def test_bootstrap_and_tasks_need_no_more_than_their_policies(people: tuple[Pers
     assert [each.denials() for each in people] == [[], []]
 
 
-def test_the_cloud_answers_every_call_of_the_tasks(people: tuple[Person, Person]) -> None:
+def test_cloud_answers_every_call_of_the_tasks(people: tuple[Person, Person]) -> None:
     user = people[1]
     check_answered(user.log())
     examined = json.loads(user.does("fab", "doctor", "--json", *SETTINGS, check=False).stdout)

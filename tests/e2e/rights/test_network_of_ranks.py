@@ -117,16 +117,16 @@ def told(cluster: EmbeddedCloud, project: Path) -> Iterator[dict[str, Any]]:
     cluster.fab("rm", "--run", run_id, "--yes")
 
 
-def test_a_rank_reaches_neither_file_servers_nor_the_metadata_service(told: dict[str, Any]) -> None:
+def test_rank_reaches_neither_file_servers_nor_the_metadata_service(told: dict[str, Any]) -> None:
     assert told["user"] == 60900
     assert told["attacks"] == dict.fromkeys(told["attacks"], REFUSED)
 
 
-def test_a_rank_that_is_root_of_a_user_namespace_reaches_no_more(told: dict[str, Any]) -> None:
+def test_root_in_user_namespace_has_no_more_access_than_rank(told: dict[str, Any]) -> None:
     assert told["root of a namespace"] == {"NFS": REFUSED, "metadata": REFUSED}
 
 
-def test_a_scan_as_a_rank_finds_these_ports_and_no_others(told: dict[str, Any]) -> None:
+def test_scan_as_a_rank_finds_these_ports_and_no_others(told: dict[str, Any]) -> None:
     assert told["open"] == REACHED
 
 
@@ -135,7 +135,7 @@ def test_root_of_a_worker_reaches_file_servers_and_metadata_service(cluster: Emb
     assert shell(cluster, asked)
 
 
-def test_a_node_that_reboots_loads_the_firewall_again(cluster: EmbeddedCloud) -> None:
+def test_rebooted_node_loads_the_firewall_again(cluster: EmbeddedCloud) -> None:
     (master,) = cluster.instances("master")
     listed = cluster.on(master["InstanceId"], "cat", "/opt/deeplearning/nodes").stdout
     rebooted = next(line.split()[2] for line in listed.splitlines() if line.startswith("deeplearning-worker2 "))
@@ -164,9 +164,7 @@ def test_a_node_that_reboots_loads_the_firewall_again(cluster: EmbeddedCloud) ->
         ("nft delete table inet deepcdk", "cannot isolate the ranks of this run from other runs"),
     ],
 )
-def test_a_node_without_the_firewall_gets_no_rank(
-    cluster: EmbeddedCloud, project: Path, undo: str, message: str
-) -> None:
+def test_node_without_the_firewall_gets_no_rank(cluster: EmbeddedCloud, project: Path, undo: str, message: str) -> None:
     shell(cluster, undo)
     try:
         failed = train(cluster, project, "--restarts", "0", check=False)

@@ -186,7 +186,7 @@ def test_lenet_is_measured_with_chosen_and_default_threads(tmp_path: Path) -> No
 
 
 @pytest.mark.tensorflow
-def test_a_training_step_of_a_cell_is_timed() -> None:
+def test_training_step_of_a_cell_is_timed() -> None:
     from payload.bench.network_cell import measure
 
     cell = Cell(**{**dataclasses.asdict(CELL), "variant": "stock", "steps": 2, "warmup_steps": 1})

@@ -88,7 +88,7 @@ def test_cell_on_one_of_two_nodes_uses_only_its_ranks(tmp_path: Path) -> None:
 
 
 @pytest.mark.tensorflow
-def test_the_layers_of_a_cell_compute_in_its_precision() -> None:
+def test_layers_of_a_cell_compute_in_its_precision() -> None:
     bench = BenchSettings(nodes=(1,), networks=("lenet",), precisions=("float32", "bfloat16"), image_size=16)
     steps = ranks.Steps(bench, Path("/nowhere"))
     for cell in (each for each in bench.cells() if each.kind == TRAINING):

@@ -29,7 +29,7 @@ def cell(kind: str, place: str, blocks: int = 2) -> Cell:
 
 
 @pytest.mark.parametrize("place", [SHARED, LOCAL])
-def test_a_file_is_written_whole_each_time(bench: StorageBench, places: dict[str, Path], place: str) -> None:
+def test_complete_file_is_written_each_time(bench: StorageBench, places: dict[str, Path], place: str) -> None:
     for blocks in (1, 3):
         assert bench.seconds(cell(WRITE, place, blocks)) > 0
         (file,) = places[place].iterdir()

@@ -58,7 +58,7 @@ def test_directory_is_used_in_place(tmp_path: Path) -> None:
     assert local_directory("/mnt/efs/data") == Path("/mnt/efs/data")
 
 
-def test_a_bucket_is_fetched_to_the_disk(bucket: Path, tmp_path: Path) -> None:
+def test_bucket_is_fetched_to_the_disk(bucket: Path, tmp_path: Path) -> None:
     directory = local_directory(ADDRESS, root=tmp_path / "disk")
     assert directory.parent == tmp_path / "disk"
     assert held(directory) == CONTENTS
@@ -113,7 +113,7 @@ def test_data_staged_from_same_bucket_is_used(bucket: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("address", ["s3://", "s3://Not-A-Bucket/x"])
-def test_an_invalid_address_is_rejected(address: str, tmp_path: Path) -> None:
+def test_invalid_address_is_rejected(address: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"--data-dir {address}: .* must be s3://BUCKET/PREFIX"):
         local_directory(address, root=tmp_path)
 
@@ -124,7 +124,7 @@ def test_forbidden_bucket_is_reported_with_fix(bucket: Path, tmp_path: Path) -> 
         local_directory(ADDRESS, root=tmp_path / "disk")
 
 
-def test_an_unwritable_disk_is_reported(bucket: Path, tmp_path: Path) -> None:
+def test_unwritable_disk_is_reported(bucket: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match=r"cannot be copied to .*file"):
         local_directory(ADDRESS, root=tmp_path / "file")

@@ -10,7 +10,7 @@ from payload.data.dataset import DataError
 from payload.data.image_files import read_images
 
 
-def test_an_image_of_the_networks_size_is_read_byte_by_byte(tmp_path: Path) -> None:
+def test_image_of_the_networks_size_is_read_byte_by_byte(tmp_path: Path) -> None:
     pixels = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
     Image.fromarray(pixels).save(tmp_path / "a.png")
     assert (read_images([tmp_path / "a.png"], size=(4, 6), channels=3)[0] == pixels).all()

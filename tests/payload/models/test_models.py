@@ -128,7 +128,7 @@ def test_resnet_strides_in_the_three_by_three_and_starts_its_blocks_as_identitie
 
 
 @pytest.mark.parametrize(("name", "precision"), [("lenet", "bfloat16"), ("resnet20", "float16"), ("lenet", "float64")])
-def test_layers_compute_in_the_chosen_numbers_and_logits_keep_the_precision_of_the_weights(
+def test_layers_compute_in_chosen_precision_and_logits_in_precision_of_weights(
     name: str, precision: str, no_random_weights: None
 ) -> None:
     import keras
@@ -204,7 +204,7 @@ def test_lstm_reads_every_frame_and_their_order() -> None:
     assert (np.abs(np.array(changed) - expected).max(axis=1) > 1e-6).all()
 
 
-def test_a_sequence_without_a_frame_has_finite_logits() -> None:
+def test_sequence_without_a_frame_has_finite_logits() -> None:
     from payload.models.lstm import lstm
 
     assert np.isfinite(lstm(SHAPE, 9)(sequences((0, 5))).numpy()).all()

@@ -81,7 +81,7 @@ def gradients(made: Any, given: Array, of_outputs: Array, weights: Array | None 
     return [np.asarray(value) for value in tape.gradient(loss, [inputs, made.gamma.value, made.beta.value])]
 
 
-def test_the_composed_gradient_is_that_of_keras() -> None:
+def test_composed_gradient_is_that_of_keras() -> None:
     import keras
 
     given = images(6, (4, 5, 3))
@@ -94,7 +94,7 @@ def test_the_composed_gradient_is_that_of_keras() -> None:
         assert ours == pytest.approx(keras_own, abs=1e-10)
 
 
-def test_the_fused_gradient_is_the_composed_one() -> None:
+def test_fused_gradient_is_the_composed_one() -> None:
     given = images(6, (4, 5, 3))
     fused = gradients(layer((4, 5, 3)), given.astype(np.float32), factors(given))
     composed = gradients(layer((4, 5, 3), "float64"), given, factors(given))
@@ -186,7 +186,7 @@ def test_half_precision_is_normalised_by_moments_in_full(dtype: str) -> None:
     assert np.asarray(made.moving_mean) == pytest.approx(expected(given)[1], abs=2e-3)
 
 
-def test_a_saved_network_has_the_same_layer_again(tmp_path: Path) -> None:
+def test_saved_network_has_the_same_layer_again(tmp_path: Path) -> None:
     import keras
 
     from payload.models.normalization import BatchNormalization

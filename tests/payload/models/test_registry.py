@@ -32,7 +32,7 @@ def test_unknown_name_is_rejected_with_nearest_match(name: str, nearest: str) ->
         assert f"did you mean {nearest}?" in str(raised.value)
 
 
-def test_images_too_small_are_refused_before_tensorflow_is_imported() -> None:
+def test_images_too_small_are_rejected_before_tensorflow_is_imported() -> None:
     program = (
         "import sys\n"
         "from payload.models.registry import ImageShapeError, network\n"

@@ -34,7 +34,7 @@ def test_64_gpus_have_the_published_settings() -> None:
 
 
 @pytest.mark.parametrize(("epoch", "expected"), [(0, 0.001), (5, 3.2005), (10, 6.4), (50, 1.6), (70, 0.4), (90, 0)])
-def test_the_rate_climbs_for_10_epochs_and_falls_as_a_parabola(epoch: float, expected: float) -> None:
+def test_rate_climbs_for_10_epochs_and_falls_as_a_parabola(epoch: float, expected: float) -> None:
     assert rate(schedule(64), epoch) == pytest.approx(expected)
 
 
@@ -49,7 +49,7 @@ def test_from_128_gpus_on_larc_has_the_published_settings() -> None:
 
 
 @given(st.sampled_from([1, 2, 8, 64, 127, 128, 512]), st.lists(st.floats(0, 90), min_size=2, max_size=20))
-def test_the_rate_climbs_to_its_peak_and_then_falls(ranks: int, epochs: list[float]) -> None:
+def test_rate_climbs_to_its_peak_and_then_falls(ranks: int, epochs: list[float]) -> None:
     laid, warmup = schedule(ranks), configuration(ranks).settings.warmup_epochs
     points = [(epoch, rate(laid, epoch)) for epoch in sorted(epochs)]
     for (a, rate_a), (b, rate_b) in itertools.pairwise(points):

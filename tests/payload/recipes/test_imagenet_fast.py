@@ -68,7 +68,7 @@ def test_sizes_and_batches_are_the_published_ones(nodes: int) -> None:
         (512, "16-nodes"),
     ],
 )
-def test_the_variant_follows_the_ranks(ranks: int, name: str) -> None:
+def test_variant_follows_the_ranks(ranks: int, name: str) -> None:
     variant = configuration(ranks).variant
     assert variant is not None
     assert variant.name == name
@@ -79,7 +79,7 @@ def test_requested_variant_keeps_batches_on_other_ranks() -> None:
     assert schedule_for(config.settings, examples=TRAIN_IMAGES, ranks=2).phase(0).global_batch == 8192
 
 
-def test_the_optimizer_is_the_published_one() -> None:
+def test_optimizer_is_the_published_one() -> None:
     settings = configuration(128).settings
     assert (settings.optimizer, settings.momentum, settings.weight_decay) == ("sgd", 0.9, 1e-4)
     assert (settings.precision, settings.loss_scale, settings.zero_gamma) == ("float16", 1024, True)

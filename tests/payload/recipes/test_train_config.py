@@ -26,7 +26,7 @@ def test_omitted_settings_come_from_the_recipe() -> None:
     assert not config.resume
 
 
-def test_a_flag_overrides_the_recipe() -> None:
+def test_flag_overrides_the_recipe() -> None:
     flags = ["--epochs", "3", "--learning-rate=0.5", "--resume", "--zoom-fraction", "0", "--flip", "--no-zero-gamma"]
     config = TrainConfig.from_argv([*DIGITS_ARGS, *flags])
     expected: dict[str, Any] = {

@@ -16,7 +16,7 @@ PIECES_RULE = (
 
 
 @given(st.sampled_from(["cosine", "polynomial", "step", "constant"]), EPOCHS, st.floats(0, 1), st.floats(0, 0.5))
-def test_a_decay_climbs_to_its_peak_and_never_rises_again(kind: str, epochs: int, start: float, part: float) -> None:
+def test_decay_climbs_to_its_peak_and_never_rises_again(kind: str, epochs: int, start: float, part: float) -> None:
     rates = Decay(kind=kind, start=start, peak=1.0, warmup_epochs=epochs * part, epochs=epochs, drops=(1, 3))
     points = [epochs * step / 400 for step in range(401)]
     values = [rates.rate(point) for point in points]

@@ -64,7 +64,7 @@ def test_data_that_fail_at_once_give_an_empty_batch_of_the_planned_shape() -> No
         given.check()
 
 
-def test_an_error_in_tensorflows_pipeline_is_reported_without_tensorflows_wrapper() -> None:
+def test_error_in_tensorflows_pipeline_is_reported_without_tensorflows_wrapper() -> None:
     import tensorflow as tf
 
     from payload.data.dataset import DataError

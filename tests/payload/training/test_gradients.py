@@ -92,7 +92,7 @@ def test_sums_include_all_ranks(found: list[dict[str, Any]]) -> None:
         assert (first in (0.0, 1.0), five, stops, left_out) == (True, 1.0, 1.0, skipped)
 
 
-def test_an_overflow_on_one_rank_skips_the_step_on_all_and_halves_their_scale(found: list[dict[str, Any]]) -> None:
+def test_overflow_on_one_rank_skips_the_step_on_all_and_halves_their_scale(found: list[dict[str, Any]]) -> None:
     for rank in found:
         assert rank["overflow"] == {"changed": False, "scale": 2.0**15 / 4, "good_steps": 0}
 

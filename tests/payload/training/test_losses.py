@@ -35,7 +35,7 @@ def test_with_few_classes_all_are_top_5_hits() -> None:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_loss_is_the_cross_entropy_with_the_smoothed_truth(smoothing: float) -> None:
+def test_loss_is_the_cross_entropy_with_the_smoothed_truth(smoothing: float) -> None:
     from payload.training.losses import losses_of
 
     labels = np.array([1, 2, 6], np.int32)

@@ -36,7 +36,7 @@ def arranged(root: Path, environ: dict[str, str], **settings: object) -> RankSet
     return set_up_rank(dataclasses.replace(Settings(network="lenet"), **settings), environ, root)  # type: ignore[arg-type]
 
 
-def test_a_rank_is_bound_to_its_cores_and_its_variables_are_set(tmp_path: Path, bound: list[Placement]) -> None:
+def test_rank_is_bound_to_its_cores_and_its_variables_are_set(tmp_path: Path, bound: list[Placement]) -> None:
     environ = dict(RANK)
     found = arranged(write(tmp_path, RECORDED), environ)
     assert [placement.cpus for placement in bound] == [(1,)]
@@ -101,7 +101,7 @@ def test_gpu_is_selected_by_cuda_without_horovod_settings(tmp_path: Path) -> Non
     assert environ["CUDA_VISIBLE_DEVICES"] == "1"
 
 
-def test_the_job_follows_from_the_settings() -> None:
+def test_job_follows_from_the_settings() -> None:
     settings = Settings(network="resnet50", image_size=112, global_batch=64, compression="fp16")
     job = job_of(settings, ranks=4)
     assert (job.batch_per_rank, job.bytes_per_gradient, job.parameters) == (16, 2, 25_557_032)
@@ -139,7 +139,7 @@ def rank_setup() -> RankSetup:
     return RankSetup(placed=placed, tuning=tuning)
 
 
-def test_a_rank_has_the_threads_that_were_chosen_and_a_host_may_have_no_gpu(told: dict[str, Any]) -> None:
+def test_rank_has_the_threads_that_were_chosen_and_a_host_may_have_no_gpu(told: dict[str, Any]) -> None:
     set_up_tensorflow(rank_setup(), 0)
     assert told == {"gpus": [], "intra": 3, "inter": 2}
 

@@ -89,7 +89,7 @@ def test_buffer_fits_all_gradients_up_to_horovods_default(mib: float) -> None:
 
 
 @given(cores=st.integers(1, 64), batch=st.integers(1, 512))
-def test_the_estimate_grows_with_the_batch_and_falls_with_the_cores(cores: int, batch: int) -> None:
+def test_estimate_grows_with_the_batch_and_falls_with_the_cores(cores: int, batch: int) -> None:
     one = step_ms(job(batch=batch), cores, 512)
     assert step_ms(job(batch=2 * batch), cores, 512) == pytest.approx(2 * one)
     assert step_ms(job(batch=batch), 2 * cores, 512) == pytest.approx(one / 2)
@@ -101,7 +101,7 @@ def test_compressed_gradients_are_half_as_large() -> None:
     assert halved.gradient_mib == 2
 
 
-def test_the_record_is_made_of_plain_values() -> None:
+def test_record_is_made_of_plain_values() -> None:
     values = tune(job(), on_cores(1), vector_bits=512, environ={"HOROVOD_CYCLE_TIME": "5"}).values()
     assert values["cycle_time_ms"] == 5
     assert values["given"] == "HOROVOD_CYCLE_TIME"

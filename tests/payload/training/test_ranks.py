@@ -123,7 +123,7 @@ def test_test_data_error_on_one_rank_stops_all_ranks(together: list[dict[str, An
     assert re.fullmatch(r"RankFailedError: rank 1 \(.*\): /data/test-00001: record 7 is damaged", other)
 
 
-def test_a_full_disk_is_reported_within_an_epoch_and_ends_all_ranks_at_the_last_checkpoint(
+def test_full_disk_is_reported_within_an_epoch_and_stops_ranks_at_last_checkpoint(
     together: list[dict[str, Any]],
 ) -> None:
     own, other = (rank["full"] for rank in together)
@@ -196,7 +196,7 @@ def test_sums_keep_the_precision_of_their_numbers(together: list[dict[str, Any]]
         assert rank["sums"] == [2, 2 * (2**40 + 1)]
 
 
-def test_the_result_states_ranks_steps_parameters_and_versions(together: list[dict[str, Any]]) -> None:
+def test_result_states_ranks_steps_parameters_and_versions(together: list[dict[str, Any]]) -> None:
     result = together[0]["result"]
     assert (result["ranks"], result["steps"], result["parameters"]) == (2, 6, 431_080)
     assert result["versions"].keys() == {"python", "tensorflow", "keras", "horovod", "numpy"}

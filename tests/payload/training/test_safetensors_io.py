@@ -43,7 +43,7 @@ def test_arrays_are_read_back_bit_for_bit(arrays: dict[str, npt.NDArray[Any]]) -
         assert found[name].tobytes() == array.tobytes()
 
 
-def test_an_array_with_gaps_in_memory_is_written_in_order() -> None:
+def test_array_with_gaps_in_memory_is_written_in_order() -> None:
     array = np.arange(12, dtype=np.float32).reshape(3, 4).T
     assert (read(written({"a": array}))["a"] == array).all()
 

@@ -13,7 +13,7 @@ from payload.training.schedule import global_batch, schedule_for
 PLAIN = Settings(epochs=10, global_batch=64, base_batch=32, learning_rate=0.1, warmup_epochs=2)
 
 
-def test_the_rate_grows_with_the_batch_and_the_warm_up_starts_unscaled() -> None:
+def test_rate_grows_with_the_batch_and_the_warm_up_starts_unscaled() -> None:
     schedule = schedule_for(PLAIN, examples=640, ranks=1)
     assert schedule.steps(0) == 10
     assert schedule.rate(0, 0) == pytest.approx(0.1)
@@ -40,7 +40,7 @@ def test_without_phases_all_epochs_have_the_runs_own_images() -> None:
     assert schedule_for(settings, examples=640, ranks=1).phases == (only,)
 
 
-def test_a_short_trial_reaches_its_peak() -> None:
+def test_short_trial_reaches_its_peak() -> None:
     schedule = schedule_for(dataclasses.replace(PLAIN, epochs=1, warmup_epochs=5), examples=640, ranks=1)
     assert schedule.rate(0, 5) == pytest.approx(0.2)
 
@@ -63,7 +63,7 @@ def test_steps_cover_every_image_once_an_epoch(examples: int, batch: int, ranks:
 
 
 @given(st.integers(1, 64), st.integers(1, 64))
-def test_the_peak_is_proportional_to_the_batch(batch: int, factor: int) -> None:
+def test_peak_is_proportional_to_the_batch(batch: int, factor: int) -> None:
     def peak(size: int) -> float:
         return schedule_for(dataclasses.replace(PLAIN, global_batch=size), examples=1 << 20, ranks=1).peak
 
@@ -117,7 +117,7 @@ def test_rates_by_phase_are_not_scaled_by_the_batch() -> None:
     assert (schedule.base_batch, schedule.peak) == (0, 0.5)
 
 
-def test_the_largest_step_is_that_of_the_largest_phase() -> None:
+def test_largest_step_is_that_of_the_largest_phase() -> None:
     assert schedule_for(Settings(epochs=12, image_phases=PHASES), examples=1000, ranks=1).largest_batch == 512
 
 

@@ -103,7 +103,7 @@ def test_step_matches_textbook_on_images_with_weight(count: int, normalised: boo
 
 
 @pytest.mark.parametrize(("parts", "count"), [(2, SLOTS), (4, 3)], ids=["full", "partial and uneven"])
-def test_a_batch_in_parts_gives_the_same_gradients(parts: int, count: int) -> None:
+def test_batch_in_parts_gives_the_same_gradients(parts: int, count: int) -> None:
     whole, in_parts = (Settings(accumulation_steps=steps) for steps in (1, parts))
     expected = stepped(whole, net("float64"), batch(count), times=3)
     found = stepped(in_parts, net("float64"), batch(count), times=3)

@@ -126,7 +126,7 @@ def test_worker_keeps_and_logs_authorized_keys_without_aws(lab: Lab, worker: Nod
     assert worker.text(KEYS) == before
 
 
-def test_parameter_without_key_authorizes_nobody(lab: Lab, worker: Node) -> None:
+def test_parameter_without_key_authorizes_no_key(lab: Lab, worker: Node) -> None:
     before = worker.text(KEYS)
     plant(lab, f"{key_of('EVIL')}\n")
     for text in (

@@ -66,7 +66,7 @@ def test_protected_members_survive_shrinking(cloud: Cloud, client: Client, stack
     assert _ids(cloud) == [newest]
 
 
-def test_a_size_out_of_bounds_is_refused(client: Client, stacks: Stacks) -> None:
+def test_size_out_of_bounds_is_rejected(client: Client, stacks: Stacks) -> None:
     group = stacks.physical(stacks.create(nodes(1)), "Nodes")
     with pytest.raises(ClientError, match="is above max value 64"):
         client("autoscaling").update_auto_scaling_group(AutoScalingGroupName=group, DesiredCapacity=65)
@@ -107,7 +107,7 @@ def test_failed_launch_is_recorded_as_activity(cloud: Cloud, client: Client, sta
     assert latest["ActivityId"] in {each["ActivityId"] for each in found}
 
 
-def test_a_group_with_instances_is_deleted_only_by_force(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+def test_group_with_instances_is_deleted_only_by_force(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     resources = nodes(1)
     resources["Nodes"]["Properties"]["NewInstancesProtectedFromScaleIn"] = True
     group = stacks.physical(stacks.create(resources), "Nodes")

@@ -45,7 +45,7 @@ def test_single_launches_add_up_to_distribution(base: int, percent: int, size: i
     assert not any(on_spot[:base])
 
 
-def test_the_base_is_on_demand_and_the_rest_on_spot(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+def test_base_is_on_demand_and_the_rest_on_spot(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     name = stacks.create(mixed(3, base=1))
     assert bought(cloud) == {("c5.large", False): 1, ("c5.large", True): 2}
     pages = client("ec2").describe_instances()["Reservations"]
@@ -64,7 +64,7 @@ def test_first_type_with_capacity_is_used(scarce: Cloud, stacks: Stacks) -> None
     assert bought(scarce) == {("c5.large", True): 1, ("m5.large", True): 2}
 
 
-def test_a_group_without_capacity_waits_and_reports_it(scarce: Cloud, client: Client, stacks: Stacks) -> None:
+def test_group_without_capacity_waits_and_reports_it(scarce: Cloud, client: Client, stacks: Stacks) -> None:
     scarce.limit("c5.large", 1)
     name = stacks.create(nodes(3))
     assert stacks.describe(name)["StackStatus"] == "CREATE_COMPLETE"
@@ -77,13 +77,13 @@ def test_a_group_without_capacity_waits_and_reports_it(scarce: Cloud, client: Cl
     assert len(scarce.snapshot().instances) == 3
 
 
-def test_a_size_set_later_keeps_the_mix(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+def test_size_set_later_keeps_the_mix(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     group = stacks.physical(stacks.create(mixed(1, base=1)), "Nodes")
     client("autoscaling").update_auto_scaling_group(AutoScalingGroupName=group, DesiredCapacity=3)
     assert bought(cloud) == {("c5.large", False): 1, ("c5.large", True): 2}
 
 
-def test_a_change_from_one_type_to_a_mix_keeps_the_instances(cloud: Cloud, stacks: Stacks) -> None:
+def test_change_from_one_type_to_a_mix_keeps_the_instances(cloud: Cloud, stacks: Stacks) -> None:
     resources = nodes(2)
     name = stacks.create(resources)
     before = {instance.id for instance in cloud.snapshot().instances}
@@ -97,7 +97,7 @@ def test_a_change_from_one_type_to_a_mix_keeps_the_instances(cloud: Cloud, stack
     assert {instance.id for instance in cloud.snapshot().instances} == before
 
 
-def test_a_mixed_groups_instances_are_replaced_if_its_policy_requires_it(cloud: Cloud, stacks: Stacks) -> None:
+def test_mixed_groups_instances_are_replaced_if_its_policy_requires_it(cloud: Cloud, stacks: Stacks) -> None:
     rolling = {"AutoScalingRollingUpdate": {"MaxBatchSize": 2, "MinInstancesInService": 0}}
     resources = mixed(2, UpdatePolicy=rolling)
     name = stacks.create(resources)

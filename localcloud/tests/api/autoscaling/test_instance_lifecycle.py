@@ -72,7 +72,7 @@ def test_completed_lifecycle_action_terminates_instance_immediately(
         autoscaling.complete_lifecycle_action(**done)
 
 
-def test_a_stack_is_destroyed_without_waiting(cloud: Cloud, stacks: Stacks) -> None:
+def test_stack_is_destroyed_without_waiting(cloud: Cloud, stacks: Stacks) -> None:
     stacks.delete(stacks.create(hooked(2)))
     assert cloud.snapshot().instances == ()
 

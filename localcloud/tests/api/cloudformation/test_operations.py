@@ -56,7 +56,7 @@ def test_create_scale_edit_destroy(cloud: Cloud, client: Client, stacks: Stacks)
         stacks.describe(name)
 
 
-def test_a_stack_waits_for_its_signals(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+def test_stack_waits_for_its_signals(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     name = stacks.create(_signalled(2), wait=False)
     stacks.await_status(name, "Nodes", "CREATE_IN_PROGRESS")
     _signal(client, cloud, name, "SUCCESS")
@@ -71,7 +71,7 @@ def test_a_stack_waits_for_its_signals(cloud: Cloud, client: Client, stacks: Sta
         _signal(client, cloud, name, "SUCCESS")
 
 
-def test_a_failure_signal_fails_the_stack_and_rolls_it_back(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+def test_failure_signal_fails_the_stack_and_rolls_it_back(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     name = stacks.create(_signalled(2), wait=False)
     stacks.await_status(name, "Nodes", "CREATE_IN_PROGRESS")
     _signal(client, cloud, name, "SUCCESS", "FAILURE")
@@ -140,7 +140,7 @@ def test_retained_resources_survive_their_stack(client: Client, stacks: Stacks) 
     efs.delete_file_system(FileSystemId=files)
 
 
-def test_a_stack_may_be_deleted_again_while_it_is_being_deleted(client: Client, stacks: Stacks) -> None:
+def test_stack_may_be_deleted_again_while_it_is_being_deleted(client: Client, stacks: Stacks) -> None:
     name = stacks.create(network())
     stack_id = stacks.describe(name)["StackId"]
     for _ in range(3):
@@ -148,7 +148,7 @@ def test_a_stack_may_be_deleted_again_while_it_is_being_deleted(client: Client, 
     assert stacks.settle(stack_id) == "DELETE_COMPLETE"
 
 
-def test_a_bucket_with_objects_is_not_deleted(client: Client, stacks: Stacks) -> None:
+def test_bucket_with_objects_is_not_deleted(client: Client, stacks: Stacks) -> None:
     name = stacks.create({"Bucket": resource("S3::Bucket"), **network()})
     bucket = stacks.physical(name, "Bucket")
     s3 = client("s3")
@@ -161,7 +161,7 @@ def test_a_bucket_with_objects_is_not_deleted(client: Client, stacks: Stacks) ->
     stacks.delete(name)
 
 
-def test_an_unsupported_template_creates_nothing(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+def test_unsupported_template_creates_nothing(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     with pytest.raises(ClientError, match=r"does not support AWS::Kinesis::Stream \(resource Stream\)"):
         stacks.create({**network(), "Stream": resource("Kinesis::Stream")})
     assert cloud.snapshot() == Snapshot()
@@ -174,7 +174,7 @@ def test_iam_resources_require_a_capability(stacks: Stacks) -> None:
         stacks.create({"Role": role})
 
 
-def test_a_protected_stack_is_not_deleted(client: Client, stacks: Stacks) -> None:
+def test_protected_stack_is_not_deleted(client: Client, stacks: Stacks) -> None:
     name = stacks.create(network(), options={"EnableTerminationProtection": True})
     with pytest.raises(ClientError, match="TerminationProtection is enabled"):
         stacks.delete(name)
@@ -182,7 +182,7 @@ def test_a_protected_stack_is_not_deleted(client: Client, stacks: Stacks) -> Non
     stacks.delete(name)
 
 
-def test_a_rolling_update_replaces_all_in_batches_and_waits(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+def test_rolling_update_replaces_all_in_batches_and_waits(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     policy = {"AutoScalingRollingUpdate": {"MaxBatchSize": 2, "WaitOnResourceSignals": True, "PauseTime": "PT20S"}}
     resources = nodes(2, UpdatePolicy=policy)
     name = stacks.create(resources)

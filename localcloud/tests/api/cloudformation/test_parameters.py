@@ -90,7 +90,7 @@ def test_previous_value_is_the_given_one_and_new_parameter_has_none() -> None:
     assert parameters.choose({"Ami": {}, "New": {"Default": "x"}}, given, old) == {"Ami": "/ami"}
 
 
-def test_an_unknown_parameter_is_refused() -> None:
+def test_unknown_parameter_is_rejected() -> None:
     with pytest.raises(ValidationError, match=r"^ValidationError: Parameters: \[X\] do not exist in the template$"):
         parameters.choose({}, [{"ParameterKey": "X", "ParameterValue": "1"}], {})
 
@@ -108,7 +108,7 @@ def test_an_unknown_parameter_is_refused() -> None:
         ({"Type": "String"}, "x" * 4096),  # CloudFormation's maximum
     ],
 )
-def test_the_bounds_of_a_declaration_are_allowed(declaration: dict[str, Any], given: str) -> None:
+def test_bounds_of_a_declaration_are_allowed(declaration: dict[str, Any], given: str) -> None:
     assert _resolve({"P": declaration}, P=given) == {"P": given}
 
 

@@ -57,5 +57,5 @@ def test_durations_are_read(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "15M", "PT15", "PT-5M", "P1DT", "PT1M1H", "pt5m"])
-def test_an_invalid_duration_is_rejected(text: str) -> None:
+def test_invalid_duration_is_rejected(text: str) -> None:
     assert parse_duration(text) is None

@@ -48,7 +48,7 @@ Resources:
         ('{"Transform": "X", "Resources": {"A": {"Type": "T"}}}', "does not support the section Transform"),
     ],
 )
-def test_a_broken_template_is_refused(body: str, message: str) -> None:
+def test_broken_template_is_rejected(body: str, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         parse(body)
 

@@ -129,7 +129,7 @@ def test_new_alarm_has_insufficient_data_and_runs_no_action(
     assert (state(client, idle), size(cloud)) == ("OK", 2)
 
 
-def test_an_idle_group_is_emptied_stays_empty_and_may_grow_again(
+def test_idle_group_is_emptied_stays_empty_and_may_grow_again(
     cloud: Cloud, client: Client, clock: Clock, idle: str, group: str
 ) -> None:
     minutes(cloud, clock, 10, cpu=1, group=group)
@@ -147,7 +147,7 @@ def test_an_idle_group_is_emptied_stays_empty_and_may_grow_again(
     assert "monitor alarm idle in state ALARM triggered policy empty" in activity["Cause"]
 
 
-def test_an_idle_group_stays_while_a_metric_is_published_for_it(
+def test_idle_group_stays_while_a_metric_is_published_for_it(
     cloud: Cloud, client: Client, clock: Clock, idle: str, group: str
 ) -> None:
     for _ in range(10):  # One value in four minutes gives a value in each period.
@@ -162,7 +162,7 @@ def test_an_idle_group_stays_while_a_metric_is_published_for_it(
     assert size(cloud) == 0
 
 
-def test_a_topic_is_notified_once_and_its_queue_is_measured(
+def test_topic_is_notified_once_and_its_queue_is_measured(
     cloud: Cloud, client: Client, clock: Clock, group: str
 ) -> None:
     topic = client("sns").create_topic(Name="told")["TopicArn"]

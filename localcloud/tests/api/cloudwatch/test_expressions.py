@@ -53,7 +53,7 @@ def test_fill_closes_gaps_but_repeat_not_before_first_value() -> None:
     assert value("FILL(a, REPEAT)", a=[None, 1, None, 2, None]) == [None, 1, 1, 2, 2]
 
 
-def test_a_function_over_one_series_is_one_number_for_all_periods() -> None:
+def test_function_over_one_series_is_one_number_for_all_periods() -> None:
     assert value("MAX(a)", a=[1, None, 3]) == [3, 3, 3]
     assert value("AVG(a) + a", a=[1, None, 3]) == [3, None, 5]
     assert value("SUM(a)", a=[None, None]) == [None, None]

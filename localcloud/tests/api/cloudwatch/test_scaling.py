@@ -30,7 +30,7 @@ def test_value_outside_of_all_steps_changes_nothing() -> None:
 
 
 @given(st.sampled_from(["ExactCapacity", "ChangeInCapacity"]), st.integers(-99, 99), st.integers(2, 8))
-def test_a_size_stays_within_the_groups_bounds(kind: str, adjustment: int, desired: int) -> None:
+def test_size_stays_within_the_groups_bounds(kind: str, adjustment: int, desired: int) -> None:
     assert 2 <= new_capacity(kind, adjustment, desired, 2, 8) <= 8
 
 
@@ -43,7 +43,7 @@ def test_a_size_stays_within_the_groups_bounds(kind: str, adjustment: int, desir
         ({"StepAdjustments": []}, "At least one StepAdjustment"),
     ],
 )
-def test_other_policies_are_refused_by_name(
+def test_other_policies_are_rejected_with_their_names(
     client: Client, stacks: Stacks, values: dict[str, Any], message: str
 ) -> None:
     group = stacks.physical(stacks.create(nodes(0)), "Nodes")

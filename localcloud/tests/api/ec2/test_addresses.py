@@ -12,7 +12,7 @@ from localcloud.api.ec2 import addresses
 from refusals.templates import ref, resource
 
 
-def test_a_subnet_keeps_its_first_four_addresses_and_its_last() -> None:
+def test_subnet_keeps_its_first_four_addresses_and_its_last() -> None:
     network = ipaddress.IPv4Network("10.1.2.0/28")
     taken: set[str] = set()
     while (address := addresses.lowest_free(network, taken)) is not None:
@@ -68,7 +68,7 @@ def test_nat_gateway_has_private_and_elastic_address(cloud: Cloud, stacks: Stack
     assert cloud.snapshot().nat_gateways == ()
 
 
-def test_a_full_subnet_is_reported_as_by_aws(client: Client, stacks: Stacks) -> None:
+def test_full_subnet_is_reported_as_by_aws(client: Client, stacks: Stacks) -> None:
     resources = nodes(12)
     number = resources["Vpc"]["Properties"]["CidrBlock"].split(".")[1]
     resources["A"]["Properties"]["CidrBlock"] = f"10.{number}.1.0/28"

@@ -32,7 +32,7 @@ def test_only_its_group_can_terminate_protected_instance(cloud: Cloud, client: C
         ([{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 100}}], 100),
     ],
 )
-def test_a_host_has_the_volume_of_its_template(
+def test_host_has_the_volume_of_its_template(
     cloud: Cloud, stacks: Stacks, mappings: list[dict[str, Any]], size: int
 ) -> None:
     stacks.create(nodes(1, data={"BlockDeviceMappings": mappings} if mappings else {}))

@@ -22,7 +22,7 @@ def test_notice_gives_termination_time_and_changes_nothing_else(cloud: Cloud, st
     assert now[other.id].ends_at == ""
 
 
-def test_a_second_command_does_not_give_more_time(cloud: Cloud, stacks: Stacks) -> None:
+def test_second_command_does_not_give_more_time(cloud: Cloud, stacks: Stacks) -> None:
     stacks.create(mixed(1))
     (victim,) = cloud.snapshot().instances
     cloud.interrupt(victim.id, 60)
@@ -45,7 +45,7 @@ def test_group_replaces_interrupted_spot_instance(cloud: Cloud, client: Client, 
     assert page["Instances"][0]["StateReason"]["Code"] == "Server.SpotInstanceTermination"
 
 
-def test_an_instance_on_demand_is_never_interrupted(cloud: Cloud, stacks: Stacks) -> None:
+def test_instance_on_demand_is_never_interrupted(cloud: Cloud, stacks: Stacks) -> None:
     stacks.create(nodes(1))
     (instance,) = cloud.snapshot().instances
     with pytest.raises(NotInterruptibleError, match="only spot instances are interrupted"):

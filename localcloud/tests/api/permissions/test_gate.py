@@ -79,7 +79,7 @@ def test_unknown_credentials_get_error_code_of_each_service(identities: Identiti
     assert refused(of("sts").get_caller_identity)[:2] == ("InvalidClientTokenId", 403)
 
 
-def test_a_session_needs_its_token(cloud: Cloud, identities: Identities) -> None:
+def test_session_needs_its_token(cloud: Cloud, identities: Identities) -> None:
     given = cloud.role_credentials(identities.role(allow("*")), "one")
     of = identities.clients(given["AccessKeyId"], given["SecretAccessKey"], "another")
     assert refused(of("iam").list_users)[0] == "InvalidClientTokenId"
@@ -142,7 +142,7 @@ def test_explicit_deny_is_reported_as_such(identities: Identities) -> None:
     assert refused(of("iam").list_users)[2].endswith("with an explicit deny in an identity-based policy")
 
 
-def test_a_boundary_limits_what_policies_allow(identities: Identities, client: Client) -> None:
+def test_boundary_limits_what_policies_allow(identities: Identities, client: Client) -> None:
     arn = client("iam").create_policy(PolicyName="limit", PolicyDocument=document(allow("ec2:Describe*")))["Policy"][
         "Arn"
     ]
@@ -182,7 +182,7 @@ def test_only_trusted_principals_can_assume_role(identities: Identities, client:
     )
 
 
-def test_the_policy_of_a_bucket_allows_and_denies(identities: Identities, client: Client) -> None:
+def test_policy_of_a_bucket_allows_and_denies(identities: Identities, client: Client) -> None:
     client("s3").create_bucket(Bucket="shared")
     role = identities.role()
     arn = f"arn:aws:iam::{ACCOUNT}:role/{role}"

@@ -19,7 +19,7 @@ def test_six_files_make_two_parts(tmp_path: Path) -> None:
     assert np.array_equal(train.images[5], drawing(1, height=32, width=32, seed=100_001))
 
 
-def test_the_published_archive_may_be_unpacked_below_the_directory(tmp_path: Path) -> None:
+def test_published_archive_may_be_unpacked_below_the_directory(tmp_path: Path) -> None:
     write_cifar10(tmp_path / FOLDER, per_file=1, test=1)
     assert load_cifar10(tmp_path)[0].examples == 5
 

@@ -11,7 +11,7 @@ from payload.data.dataset import DataError
 from payload.data.datasets import digits
 
 
-def test_the_split_is_80_to_20_and_the_same_every_time() -> None:
+def test_split_is_80_to_20_and_the_same_every_time() -> None:
     (train, test), (again, also) = digits.load_digits(), digits.load_digits()
     assert train.examples + test.examples == 1797
     assert test.examples / 1797 == pytest.approx(0.2, abs=0.002)

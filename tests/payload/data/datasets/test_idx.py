@@ -81,7 +81,7 @@ def test_uncompressed_file_is_preferred(tmp_path: Path) -> None:
     assert find_idx(tmp_path, "a") == tmp_path / "a"
 
 
-def test_an_invalid_label_is_rejected(tmp_path: Path) -> None:
+def test_invalid_label_is_rejected(tmp_path: Path) -> None:
     write_part(tmp_path, "train", 20)
     highest = int(read_idx_pair(tmp_path, "train", classes=10)[1].max())
     with pytest.raises(IdxError, match=f"train-labels-idx1-ubyte: has label {highest}, .* must be 0 to {highest - 1}"):

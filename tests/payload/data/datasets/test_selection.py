@@ -16,9 +16,7 @@ def part(examples: int) -> ArraySplit:
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=300), st.floats(0, 1))
-def test_a_split_loses_and_repeats_nothing_and_keeps_each_class_in_proportion(
-    labels: list[int], fraction: float
-) -> None:
+def test_split_is_complete_without_duplicates_and_stratified(labels: list[int], fraction: float) -> None:
     first, second = stratified(np.array(labels), fraction)
     assert sorted([*first, *second]) == list(range(len(labels)))
     for label in set(labels):
@@ -43,7 +41,7 @@ def test_split_without_training_images_is_rejected() -> None:
         held_back(part(4), 0.1)
 
 
-def test_a_limit_takes_the_first_images() -> None:
+def test_limit_takes_the_first_images() -> None:
     assert limited(part(10), 0).examples == 10
     first = limited(part(10), 3)
     assert isinstance(first, ArraySplit)

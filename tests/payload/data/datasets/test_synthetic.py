@@ -9,7 +9,7 @@ def part(examples: int = 100, seed: int = 0) -> SyntheticSplit:
     return SyntheticSplit(examples=examples, classes=7, size=(12, 10), channels=3, seed=seed)
 
 
-def test_the_same_description_makes_the_same_images() -> None:
+def test_same_description_makes_the_same_images() -> None:
     one, other = part(), part()
     positions = np.array([5, 0, 99])
     assert np.array_equal(one.gather(positions), other.gather(positions))
@@ -32,5 +32,5 @@ def test_many_images_use_the_memory_of_a_few() -> None:
     assert many._pool.nbytes <= POOL_BYTES
 
 
-def test_a_picked_part_has_as_many_images_as_were_picked() -> None:
+def test_picked_part_has_as_many_images_as_were_picked() -> None:
     assert part().pick(np.arange(10)).examples == 10

@@ -35,15 +35,13 @@ def test_random_boxes_keep_the_rules_of_area_and_ratio() -> None:
     assert corners[0] > 150 and corners[1] > 200, "boxes lie anywhere, not in the middle alone"
 
 
-def test_an_image_too_narrow_for_any_ratio_keeps_its_middle() -> None:
+def test_image_too_narrow_for_any_ratio_keeps_its_middle() -> None:
     (box,) = random_boxes(np.array([[10, 1000]]), np.array([0]), smallest=0.9, seed=1, epoch=0)
     assert box.tolist() == [0, 494, 10, 13]
 
 
 @given(SIZES, st.integers(1, 300), st.integers(1, 300), st.floats(0.1, 1))
-def test_the_middle_is_inside_and_centred(
-    sizes: list[tuple[int, int]], height: int, width: int, fraction: float
-) -> None:
+def test_middle_is_inside_and_centred(sizes: list[tuple[int, int]], height: int, width: int, fraction: float) -> None:
     array = np.array(sizes)
     top, left, tall, wide = middle_boxes(array, (height, width), fraction=fraction).T
     for start, length, whole in ((top, tall, array[:, 0]), (left, wide, array[:, 1])):
@@ -61,7 +59,7 @@ def test_the_middle_is_inside_and_centred(
         ((256, 300), (224, 320), 0.875, [23, 0, 210, 300]),
     ],
 )
-def test_the_middle_has_the_ratio_of_its_shape(
+def test_middle_has_the_ratio_of_its_shape(
     size: tuple[int, int], shape: tuple[int, int], fraction: float, box: list[int]
 ) -> None:
     assert middle_boxes(np.array([size]), shape, fraction=fraction)[0].tolist() == box
@@ -80,11 +78,11 @@ def source(row: npt.NDArray[Any], x: float, y: float) -> tuple[float, float]:
     return a * x + b * y + c, d * x + e * y + f
 
 
-def test_a_view_of_the_same_size_leaves_every_pixel() -> None:
+def test_view_of_same_size_keeps_every_pixel() -> None:
     assert np.allclose(maps(View(size=(28, 20))), [[1, 0, 0, 0, 1, 0, 0, 0]] * 50)
 
 
-def test_a_mirrored_image_starts_at_its_right_edge() -> None:
+def test_mirrored_image_starts_at_its_right_edge() -> None:
     row = maps(View(size=(28, 20)), mirrored=True)[0]
     assert np.allclose(source(row, 0, 3), (19, 3))
     assert np.allclose(source(row, 19, 3), (0, 3))

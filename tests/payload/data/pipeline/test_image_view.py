@@ -113,7 +113,7 @@ def test_view_differs_by_at_most_one_level_from_tensorflow(
     assert abs(view(image, box, size, mirrored=True) - exact[:, ::-1]).max() <= 1
 
 
-def test_a_box_at_its_own_size_stays_as_it_is() -> None:
+def test_box_at_its_own_size_is_unchanged() -> None:
     image = noise(60, 50)
     assert np.array_equal(view(image, (7, 5, 40, 33), (40, 33)), image[7:47, 5:38])
 
@@ -144,7 +144,7 @@ def test_views_are_made_within_a_pipeline_with_a_known_shape() -> None:
         (noise(30, 20), [0, 0, 30, 20], [False], r"mirrored has the shape \[1\]: must be \[\]"),
     ],
 )
-def test_an_invalid_box_is_rejected(image: Pixels, box: list[int], mirrored: Any, said: str) -> None:
+def test_invalid_box_is_rejected(image: Pixels, box: list[int], mirrored: Any, said: str) -> None:
     import tensorflow as tf
 
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"DeepcdkImageView: {said}"):

@@ -110,7 +110,7 @@ def test_box_has_same_pixels_as_decoded_alone(tmp_path: Path) -> None:
             assert np.array_equal(decoded(content.getvalue(), window, within, (30, 40), with_png=False), alone)
 
 
-def test_a_rank_reads_from_few_files(directory: Path) -> None:
+def test_rank_reads_from_few_files(directory: Path) -> None:
     part = opened(directory)
     file_of = part.sets[0].table["file"]
     first = [batches[0] for batches in training(part, RANDOM, ranks=3, global_batch=COUNT)]

@@ -71,7 +71,7 @@ def test_batch_is_distributed_by_order_unless_by_position() -> None:
     assert used(Shares(order=order, global_batch=4, rank=0, ranks=2, by_place=True)[0]) == [0, 1]
 
 
-def test_a_negative_rank_or_step_is_no_index_from_the_end() -> None:
+def test_negative_rank_or_step_is_no_index_from_the_end() -> None:
     (only,) = shares(10, 4, 1, by_place=False)
     with pytest.raises(IndexError, match="step -1 of 3"):
         only[-1]
@@ -82,7 +82,7 @@ def test_a_negative_rank_or_step_is_no_index_from_the_end() -> None:
     assert Shares(order=only.order, global_batch=1, rank=0, ranks=1).steps == 10
 
 
-def test_an_unused_slot_points_to_the_first_example_and_weighs_nothing() -> None:
+def test_unused_slot_points_to_the_first_example_and_weighs_nothing() -> None:
     last = shares(5, 4, 2, by_place=False)[0][1]
     assert (last.used, list(last.positions), list(last.weights)) == (0, [0, 0], [0, 0])
     assert last.positions.dtype == np.int64

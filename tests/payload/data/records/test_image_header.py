@@ -42,7 +42,7 @@ def test_size_of_png_is_read() -> None:
         (b"\xff\xd8\xff\xc0\x00\x11\x08\x00\x00\x00\x10", "an image of 0 x 16 pixels"),
     ],
 )
-def test_an_invalid_image_is_reported(content: bytes, fault: str) -> None:
+def test_invalid_image_is_reported(content: bytes, fault: str) -> None:
     with pytest.raises(ValueError, match=f"^{fault}$"):
         header_of(content)
 
@@ -81,7 +81,7 @@ def test_segments_before_the_frame_are_skipped(before: bytes) -> None:
     assert header_of(b"\xff\xd8" + before + frame()) == ImageHeader(kind=JPEG, height=3, width=5)
 
 
-def test_the_largest_sizes_are_read_as_they_are() -> None:
+def test_largest_sizes_are_read_as_they_are() -> None:
     assert header_of(b"\xff\xd8" + frame(height=65_535, width=65_534)).height == 65_535
     png = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + (1 << 31).to_bytes(4, "big") + (9).to_bytes(4, "big")
     assert len(png) == 24

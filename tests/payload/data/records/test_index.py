@@ -33,7 +33,7 @@ def test_files_of_a_part_are_listed_in_order_with_missing_ones(tmp_path: Path) -
     assert record_files(tmp_path, ("test", "validation")) == (["validation-00000-of-00001"], [])
 
 
-def test_the_index_lists_each_record(directory: Path) -> None:
+def test_index_lists_each_record(directory: Path) -> None:
     index = open_index(directory, PARTS, skip=False)
     assert index.files == (FIRST, SECOND)
     assert index.table["file"].tolist() == [0] * 5 + [1] * 5
@@ -117,7 +117,7 @@ def test_damaged_file_is_reported_or_skipped_on_request(
         open_index(directory, PARTS, skip=False)
 
 
-def test_a_directory_without_record_files_is_reported(tmp_path: Path) -> None:
+def test_directory_without_record_files_is_reported(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no record files train-00000-of-NNNNN"):
         open_index(tmp_path, PARTS, skip=True)
 

@@ -137,7 +137,7 @@ def test_invalid_values_are_rejected_with_flag(
     assert not (tmp_path / "made").exists()
 
 
-def test_a_flag_that_is_no_number_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_flag_with_invalid_number_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["raw", "made", "--sizes", "160,large"])
     said = capsys.readouterr().err

@@ -90,7 +90,7 @@ def test_digest_changes_with_a_label(tmp_path: Path) -> None:
     assert one != other
 
 
-def test_the_smallest_images_that_suffice_are_read(tmp_path: Path) -> None:
+def test_smallest_sufficient_images_are_read(tmp_path: Path) -> None:
     for side, name in ((160, "160"), (352, "352"), (400, "original")):
         write_records(tmp_path / name, training=2, test=1, side=side)
     part, _ = opened(tmp_path)

@@ -47,7 +47,7 @@ def job(tmp_path: Path) -> ShardJob:
 
 
 @given(st.integers(1, 300), st.integers(1, 40))
-def test_a_split_loses_nothing_and_is_even(count: int, shards: int) -> None:
+def test_split_loses_nothing_and_is_even(count: int, shards: int) -> None:
     images = [SourceImage(path=str(n), label=0) for n in range(count)]
     parts = split(images, shards)
     assert [image for part in parts for image in part] == images
@@ -55,7 +55,7 @@ def test_a_split_loses_nothing_and_is_even(count: int, shards: int) -> None:
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-def test_a_shard_holds_the_same_images_in_each_size(job: ShardJob) -> None:
+def test_shard_holds_the_same_images_in_each_size(job: ShardJob) -> None:
     report = make_shard(job)
     original, small = (scan(job.file(size))[0] for size in job.sizes)
     assert original["label"].tolist() == small["label"].tolist() == [image.label + 1 for image in job.images]
@@ -129,7 +129,7 @@ def test_missing_image_is_reported(job: ShardJob) -> None:
         make_shard(dataclasses.replace(job, skip=True))
 
 
-def test_a_full_disk_is_reported_and_leaves_no_files(job: ShardJob) -> None:
+def test_full_disk_is_reported_and_leaves_no_files(job: ShardJob) -> None:
     job.file(16).with_name(f".{job.name}.partial").symlink_to("/dev/full")
     with pytest.raises(StorageError, match="No space left on device"):
         make_shard(job)

@@ -47,7 +47,7 @@ def test_image_is_located_without_reading_it() -> None:
         (b"\xff" * 20, "no variable-length integer at byte 0"),
     ],
 )
-def test_an_invalid_example_is_reported(content: bytes, fault: str) -> None:
+def test_invalid_example_is_reported(content: bytes, fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         locate(lazy(content))
 

@@ -66,7 +66,7 @@ def test_what_was_saved_is_read_bit_for_bit(tmp_path: Path) -> None:
         assert found.arrays[array_name].tobytes() == array.tobytes()
 
 
-def test_the_newest_are_kept(tmp_path: Path) -> None:
+def test_newest_are_kept(tmp_path: Path) -> None:
     checkpoints = store(tmp_path, keep=2)
     for step in (5, 20, 100, 120):
         checkpoints.save(progress(step), ARRAYS)
@@ -169,7 +169,7 @@ def test_truncated_file_is_skipped_for_the_previous_one(tmp_path: Path, cut: str
         ({"surplus": 1}, "missing or unknown fields"),
     ],
 )
-def test_a_manifest_of_another_kind_is_refused(tmp_path: Path, change: dict[str, object], fault: str) -> None:
+def test_manifest_of_another_kind_is_rejected(tmp_path: Path, change: dict[str, object], fault: str) -> None:
     checkpoints = store(tmp_path)
     name, _ = checkpoints.save(progress(1), ARRAYS)
     manifest = path_of(checkpoints, name) / "manifest.json"

@@ -128,7 +128,7 @@ def test_last_recorded_writer_is_read(tmp_path: Path) -> None:
     assert (storage(tmp_path).writer(), directory.names()) == (b"other", ["step-00000004"])
 
 
-def test_an_unwritable_directory_is_reported_before_training(tmp_path: Path) -> None:
+def test_unwritable_directory_is_reported_before_training(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file where the directory should be")
     with pytest.raises(StorageError, match="checkpoints: File exists"):
         storage(tmp_path).set_writer(b"one")
@@ -255,7 +255,7 @@ def test_writer_killed_at_any_request_leaves_a_valid_checkpoint(step: int, data:
     assert {path.split("/")[0] for path in objects.objects} == {"step-00000004", "step-00000005"}
 
 
-def test_an_upload_is_retried_and_an_unreachable_bucket_is_reported() -> None:
+def test_upload_is_retried_and_an_unreachable_bucket_is_reported() -> None:
     objects = Memory()
     checkpoints = store(objects)
     objects.failing = {0, 2}
@@ -282,7 +282,7 @@ def test_files_without_manifest_are_removed() -> None:
     ]
 
 
-def test_an_unreachable_bucket_is_not_a_damaged_checkpoint() -> None:
+def test_unreachable_bucket_is_not_a_damaged_checkpoint() -> None:
     objects = Memory()
     checkpoints = store(objects)
     save(checkpoints, 1, 1)

@@ -165,7 +165,7 @@ def test_if_all_checkpoints_are_lost_the_run_restarts_and_replaces_them(tmp_path
 
 
 @pytest.mark.parametrize("fault", ["another format", "a disk that fails"])
-def test_a_run_does_not_restart_while_a_checkpoint_may_become_readable(
+def test_run_does_not_restart_while_a_checkpoint_may_become_readable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     store = store_for(Settings(), tmp_path)

@@ -67,7 +67,7 @@ def test_timed_checkpoints_are_rarer_if_too_expensive() -> None:
     limit=st.floats(0.001, 0.5),
     costs=st.lists(st.tuples(st.floats(0, 1000), st.floats(0, 1000)), min_size=1, max_size=9),
 )
-def test_a_checkpoint_never_costs_more_of_its_interval_than_the_limit(
+def test_checkpoint_never_costs_more_of_its_interval_than_the_limit(
     minutes: float, limit: float, costs: list[tuple[float, float]]
 ) -> None:
     policy = SavePolicy(epochs=1, last_epoch=1, minutes=minutes, cost_limit=limit)

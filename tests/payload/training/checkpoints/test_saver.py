@@ -171,7 +171,7 @@ def test_second_checkpoint_waits_for_the_first_before_copying(make: Make, storag
     assert last.waited_s > first.waited_s
 
 
-def test_a_long_wait_is_reported(make: Make, storage: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_wait_is_reported(make: Make, storage: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
     printed: list[str] = []
 
     def hear(text: str, **_: object) -> None:
@@ -208,7 +208,7 @@ def test_missed_checkpoint_is_reported_and_only_the_last_is_required(
 
 
 @pytest.mark.parametrize("finish", [True, False])
-def test_a_failure_that_ends_the_run_is_kept_until_it_is_raised_once(
+def test_failure_that_ends_the_run_is_kept_until_it_is_raised_once(
     make: Make, store: CheckpointStore, storage: Gated, finish: bool
 ) -> None:
     storage.error = SupersededError("/runs/one", "process 7 on 'worker2'")
@@ -393,7 +393,7 @@ def test_missed_checkpoint_does_not_suggest_resume_during_training(
     assert "check that the bucket exists" in told and "--resume" not in told
 
 
-def test_a_missed_checkpoint_is_in_the_metrics_the_log_and_the_totals(
+def test_missed_checkpoint_is_in_the_metrics_the_log_and_the_totals(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     totals = RunTotals()

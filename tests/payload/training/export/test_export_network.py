@@ -80,7 +80,7 @@ def test_exports_work_without_this_project(written: Written) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "export", "export/model.keras", "export/saved_model"])
-def test_a_run_an_export_and_each_form_of_it_can_be_loaded(written: Written, name: str) -> None:
+def test_run_export_and_each_of_its_forms_can_be_loaded(written: Written, name: str) -> None:
     from payload.training.export.classifier import load
 
     classifier = load(written.folder / name, trust_model=name.endswith("saved_model"))

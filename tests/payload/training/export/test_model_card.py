@@ -83,7 +83,7 @@ def test_onnx_file_is_found_by_name_or_as_only_format(tmp_path: Path) -> None:
         ("empty", "python -m payload.export --run-dir"),
     ],
 )
-def test_an_invalid_model_is_an_error_with_a_fix(tmp_path: Path, name: str, says: str) -> None:
+def test_invalid_model_is_an_error_with_a_fix(tmp_path: Path, name: str, says: str) -> None:
     (tmp_path / "notes.txt").touch()
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=says):

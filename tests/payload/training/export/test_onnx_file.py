@@ -125,7 +125,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_export_contains_three_formats_and_a_card_that_lists_them(exported: Path) -> None:
+def test_export_contains_three_formats_and_a_card_that_lists_them(exported: Path) -> None:
     from payload.training.export.model_card import read_card
 
     assert sorted(path.name for path in (exported / "export").iterdir()) == [

@@ -104,7 +104,7 @@ def test_curves_match_the_metrics_by_epoch_and_step(run_dir: Path, tensors: Any)
     assert [step for step, _ in tensors("step/loss")] == [(r["epoch"] - 1) * 6 + r["step"] for r in steps]
 
 
-def test_the_configuration_is_printed_as_text(tensors: Any) -> None:
+def test_configuration_is_printed_as_text(tensors: Any) -> None:
     ((_, settings),), ((_, run),) = tensors("settings"), tensors("run")
     assert "| epochs | **2** | passes over the training images |" in settings.item().decode()
     assert "| ranks | 2 on localhost |" in run.item().decode()
@@ -150,7 +150,7 @@ def test_tensorboard_serves_the_embedding_with_labels_and_thumbnails(run_dir: Pa
     assert sum(right) / 359 == pytest.approx(result(run_dir)["test_accuracy"], abs=1e-6)
 
 
-def test_the_profile_has_the_two_steps_of_rank_0(run_dir: Path) -> None:
+def test_profile_has_the_two_steps_of_rank_0(run_dir: Path) -> None:
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     (path,) = (run_dir / "events" / "plugins" / "profile").rglob("*.xplane.pb")
@@ -159,7 +159,7 @@ def test_the_profile_has_the_two_steps_of_rank_0(run_dir: Path) -> None:
     assert names.count("train") == 2
 
 
-def test_the_confusion_matrix_counts_the_images_of_all_ranks_once(run_dir: Path) -> None:
+def test_confusion_matrix_counts_the_images_of_all_ranks_once(run_dir: Path) -> None:
     from payload.data.datasets.digits import load_digits
 
     found = json.loads((run_dir / "confusion.json").read_text())
@@ -180,7 +180,7 @@ def test_most_confident_mistakes_of_all_ranks_are_kept_with_images(run_dir: Path
     assert {Image.open(io.BytesIO(base64.b64decode(each["png"]))).size for each in found} == {(28, 28)}
 
 
-def test_the_result_states_code_hosts_times_and_every_setting(run_dir: Path) -> None:
+def test_result_states_code_hosts_times_and_every_setting(run_dir: Path) -> None:
     found = result(run_dir)
     assert (found["payload_hash"], found["git_commit"]) == ("ab" * 32, "cd" * 20)
     assert (found["ranks"], found["hosts"], found["global_batch"]) == (2, ["localhost", "localhost"], 50)
@@ -190,7 +190,7 @@ def test_the_result_states_code_hosts_times_and_every_setting(run_dir: Path) -> 
     assert found["settings"]["ema_decay"] == 0.5
 
 
-def test_the_run_also_exports_onnx_and_reports_it(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_also_exports_onnx_and_reports_it(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from payload import evaluate
     from payload.predict import predict
 
@@ -221,7 +221,7 @@ def test_evaluate_reproduces_results_of_run(run_dir: Path, tmp_path: Path, capsy
     assert sorted(pairs[0]) == sorted(pairs[1])
 
 
-def test_a_checkpoint_of_the_run_gives_the_same_export(
+def test_checkpoint_of_the_run_gives_the_same_export(
     run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from payload import export

@@ -78,7 +78,7 @@ def test_loss_scale_without_float16_is_rejected_with_fix() -> None:
         make_optimizer(Settings(loss_scale=1024), model())
 
 
-def test_a_scaled_loss_gives_the_same_weights() -> None:
+def test_scaled_loss_gives_the_same_weights() -> None:
     import tensorflow as tf
 
     from payload.training.optimizers.optimizer import make_optimizer
@@ -174,7 +174,7 @@ def test_given_scale_is_fixed() -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.booleans(), max_size=30))
-def test_the_scale_is_a_power_of_two_never_below_one(good: list[bool]) -> None:
+def test_scale_is_a_power_of_two_never_below_one(good: list[bool]) -> None:
     from payload.training.optimizers.optimizer import LossScale
 
     steps = Steps(LossScale(4, dynamic=True)) if not _SHARED else _SHARED[0]

@@ -81,14 +81,14 @@ def test_most_confident_of_parts_are_most_confident_of_all(confidences: list[flo
 @pytest.mark.parametrize(
     ("shape", "size"), [((28, 28, 1), (28, 28)), ((224, 224, 3), (48, 48)), ((96, 192, 3), (48, 24))]
 )
-def test_a_picture_keeps_its_proportions_and_is_small(shape: tuple[int, int, int], size: tuple[int, int]) -> None:
+def test_picture_keeps_its_proportions_and_is_small(shape: tuple[int, int, int], size: tuple[int, int]) -> None:
     noise = np.random.default_rng(0).integers(0, 256, shape).astype(np.float32)
     png = picture(noise)
     assert Image.open(io.BytesIO(png)).size == size
     assert len(png) <= 3 * SIDE * SIDE + 1000
 
 
-def test_the_file_names_the_classes(tmp_path: Path) -> None:
+def test_file_contains_the_class_names(tmp_path: Path) -> None:
     png = picture(np.zeros((2, 2, 3)))
     write_mistakes(tmp_path, [Mistake(label=1, taken_for=0, confidence=0.987654, png=png)], ["cat", "dog"])
     (found,) = json.loads((tmp_path / "mistakes.json").read_text())["images"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from payload.training.reporting.image_grid import enlarged, filter_pictures, image_grid, thumbnails
 
 
-def test_a_filter_is_grey_at_zero_white_at_its_largest_weight_and_black_at_its_opposite() -> None:
+def test_filter_is_grey_at_zero_white_at_its_largest_weight_and_black_at_its_opposite() -> None:
     kernel = np.zeros((1, 3, 1, 2))
     kernel[0, :, 0, 0] = -0.5, 0, 0.5
     shown = filter_pictures(kernel)
@@ -43,7 +43,7 @@ def test_small_pictures_are_enlarged_by_whole_pixels_and_large_ones_left() -> No
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 255))
-def test_a_thumbnail_of_one_colour_has_that_colour(size: int, side: int, colour: int) -> None:
+def test_thumbnail_of_one_colour_has_that_colour(size: int, side: int, colour: int) -> None:
     images = np.full((2, size, size, 3), colour, np.uint8)
     assert (thumbnails(images, side) == colour).all()
 

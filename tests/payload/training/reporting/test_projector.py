@@ -21,7 +21,7 @@ def test_number_of_points_is_limited(available: int, features: int) -> None:
     assert count == 1 or count * features <= MAX_NUMBERS
 
 
-def test_the_projector_finds_points_labels_and_thumbnails(tmp_path: Path) -> None:
+def test_projector_finds_points_labels_and_thumbnails(tmp_path: Path) -> None:
     features = np.array([[0.5, -1.25], [3, 1e-7], [7, 8], [9, 10], [11, 12]], np.float32)
     images = np.arange(5, dtype=np.uint8)[:, None, None, None].repeat(8, axis=1).repeat(8, axis=2)
     write_projector(tmp_path, features=features, truth=["a\tb", *"cccc"], recognised=["a\tb", *"cccd"], images=images)

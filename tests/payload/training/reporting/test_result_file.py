@@ -50,7 +50,7 @@ def result(**changes: Any) -> Result:
     return Result(**{**values, **changes})
 
 
-def test_the_result_is_one_json_object_with_all_that_a_comparison_needs(tmp_path: Path) -> None:
+def test_result_is_one_json_object_with_all_that_a_comparison_needs(tmp_path: Path) -> None:
     document = json.loads(write_result(tmp_path, result()).read_text())
     assert document["hosts"] == ["a", "b"]
     assert document.keys() >= {"test_accuracy", "seconds", "images_per_s", "versions", "payload_hash", "git_commit"}

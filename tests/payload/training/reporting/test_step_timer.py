@@ -25,7 +25,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Time:
     return found
 
 
-def test_the_waits_for_batches_are_a_part_of_the_steps(fake: Time) -> None:
+def test_waits_for_batches_are_a_part_of_the_steps(fake: Time) -> None:
     def batches() -> Iterator[int]:
         for size in (4, 6):
             fake.now += 1.0
@@ -60,5 +60,5 @@ def test_waits_above_a_twentieth_of_the_time_matter(seconds: float, matters: boo
     assert DataWait.longest([seconds], ["m"], 10.0).matters == matters
 
 
-def test_an_epoch_without_steps_waited_for_nothing() -> None:
+def test_epoch_without_steps_waited_for_nothing() -> None:
     assert DataWait.longest([0.0, 0.0], ["a", "b"], 0.0).fraction == 0.0

@@ -56,7 +56,7 @@ def test_executed_change_set_is_found_only_by_arn(client: Client, stacks: Stacks
     assert _code(caught) == "InvalidChangeSetStatus"
 
 
-def test_an_execution_deletes_the_stacks_other_change_sets(client: Client, stacks: Stacks) -> None:
+def test_execution_deletes_the_stacks_other_change_sets(client: Client, stacks: Stacks) -> None:
     cf, name = client("cloudformation"), "made-by-one-of-two"
     stacks.names.append(name)
     first = _named(client, name, "first", nodes(0), "CREATE")
@@ -77,7 +77,7 @@ def test_an_execution_deletes_the_stacks_other_change_sets(client: Client, stack
         _named(client, name, "third", nodes(0), "CREATE")
 
 
-def test_a_direct_update_makes_change_sets_obsolete(client: Client, stacks: Stacks) -> None:
+def test_direct_update_makes_change_sets_obsolete(client: Client, stacks: Stacks) -> None:
     name, cf = stacks.create(nodes(0)), client("cloudformation")
     resources = nodes(0)
     resources["Group"]["Properties"]["GroupDescription"] = "other"

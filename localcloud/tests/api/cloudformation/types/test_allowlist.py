@@ -16,7 +16,7 @@ def _check(resources: dict[str, Any], **sections: Any) -> None:
     check({"Resources": resources, **sections}, holds=lambda name: name == "True")
 
 
-def test_a_cluster_is_supported() -> None:
+def test_cluster_is_supported() -> None:
     _check(nodes(2))
 
 
@@ -68,7 +68,7 @@ def test_policies_are_checked(change: dict[str, Any], message: str) -> None:
         _check(resources)
 
 
-def test_unknown_functions_and_dynamic_references_are_refused() -> None:
+def test_unknown_functions_and_dynamic_references_are_rejected() -> None:
     resources = nodes(1)
     resources["Vpc"]["Properties"]["CidrBlock"] = {"Fn::Cidr": ["10.0.0.0/8", 1, 16]}
     resources["Template"]["Properties"]["LaunchTemplateData"]["ImageId"] = "{{resolve:ssm:/ami}}"

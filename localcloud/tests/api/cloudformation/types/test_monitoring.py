@@ -103,7 +103,7 @@ def test_log_group_receives_events_and_is_deleted_with_stack(client: Client, sta
     assert described(client, name) == {}
 
 
-def test_a_log_groups_retention_and_tags_change_in_place(client: Client, stacks: Stacks) -> None:
+def test_log_groups_retention_and_tags_change_in_place(client: Client, stacks: Stacks) -> None:
     stack = stacks.create(log_group(RetentionInDays=30, Tags=[{"Key": "team", "Value": "vision"}]))
     name = stacks.physical(stack, "Group")
     client("logs").create_log_stream(logGroupName=name, logStreamName="one")
@@ -121,7 +121,7 @@ def test_log_group_with_existing_name_fails_its_stack(client: Client, stacks: St
     assert "taken" in described(client, "taken")
 
 
-def test_a_dashboard_is_written_changed_and_removed(client: Client, stacks: Stacks) -> None:
+def test_dashboard_is_written_changed_and_removed(client: Client, stacks: Stacks) -> None:
     cloudwatch = client("cloudwatch")
     text = {"type": "text", "x": 0, "y": 0, "width": 6, "height": 2, "properties": {"markdown": "one"}}
     stack = stacks.create(dashboard(json.dumps({"widgets": [text]})))
@@ -133,6 +133,6 @@ def test_a_dashboard_is_written_changed_and_removed(client: Client, stacks: Stac
     assert name not in {each["DashboardName"] for each in cloudwatch.list_dashboards()["DashboardEntries"]}
 
 
-def test_a_dashboard_with_invalid_json_fails_its_stack(stacks: Stacks) -> None:
+def test_dashboard_with_invalid_json_fails_its_stack(stacks: Stacks) -> None:
     for body in ("{", "[]", "{}"):
         assert stacks.describe(stacks.create(dashboard(body)))["StackStatus"] == "ROLLBACK_COMPLETE"
