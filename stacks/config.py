@@ -162,7 +162,7 @@ class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, LimitKeys, Observabil
             ) from None
         except OSError as error:
             raise ConfigError("", str(path), f"cannot be read: {error.strerror}; make it a readable file") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError("", str(path), f"is not valid JSON: {error}") from None
         if not isinstance(context, dict):
             raise ConfigError("", str(path), "must be a JSON object, and so must its key context")

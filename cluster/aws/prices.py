@@ -230,7 +230,7 @@ class Prices:
     def _load(self) -> dict[str, Any]:
         try:
             document = json.loads(self._cache.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return document if isinstance(document, dict) else {}
 

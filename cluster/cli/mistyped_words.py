@@ -25,7 +25,7 @@ def complaint(
     contexts = list(contexts)
     flags_of = {context.name: context.flags for context in contexts}
     inverse_flags_of = {context.name: context.inverse_flags for context in contexts}
-    task, waiting = "", ""
+    task, waiting, seen = "", "", set[str]()
     flags: Mapping[str, Any] = everywhere
     for word in words:
         if waiting and task and (word in flags_of[task] or word in inverse_flags_of[task]):  # Invoke begins that flag
@@ -35,7 +35,7 @@ def complaint(
                 return _without_value(waiting, task, "; its value is empty")
             waiting = ""
         elif word in flags_of:
-            task, flags = word, ChainMap(flags_of[word], everywhere)
+            task, flags, seen = word, ChainMap(flags_of[word], everywhere), set()
         elif not word.startswith("-"):
             tasks = list(flags_of)
             return _surplus(word, task, tasks, flag_of.get(task, "")) if task else unknown_task(word, tasks)
@@ -46,6 +46,12 @@ def complaint(
                     return f"deepcdk: `fab {task}` accepts no value for {name}\n  do: read `fab --help {task}`"
                 if task and equals and not value:
                     return _without_value(name, task, "; its value is empty")
+                if task and equals and (value in flags_of[task] or value in inverse_flags_of[task]):
+                    return _without_value(name, task, f"; {value} is a flag")
+                if task and flags[name].takes_value and flags[name].kind is not list:
+                    if flags[name].name in seen:
+                        return f"deepcdk: `fab {task}` accepts {name} only once\n  do: read `fab --help {task}`"
+                    seen.add(flags[name].name)
                 needs = flags[name].takes_value and not flags[name].optional
                 waiting = name if needs and not equals else ""
             elif task and (name.startswith("--") or len(name) == 2) and not _is_negative(name, flags):

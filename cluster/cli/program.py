@@ -7,18 +7,20 @@ wheel as `deepcdk`. Fabric's own `fab` runs the same tasks from fabfile.py, with
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from fabric import Config
 from fabric import __version__ as fabric_version
 from fabric.executor import Executor
 from fabric.main import Fab
 from invoke.collection import Collection
-from invoke.exceptions import Exit
+from invoke.exceptions import Exit, ParseError
 
 from cluster.cli import (
     INTERRUPTED,
@@ -55,6 +57,22 @@ def provide_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115  # open until the process exits
+
+
+LIST_FORMATS: Final = ("flat", "nested", "json")
+
+
+@contextlib.contextmanager
+def settings_errors() -> Iterator[None]:
+    """Raise Exit with a message if the block cannot read Fabric's settings. An OSError is raised unchanged."""
+    try:
+        yield
+    except (Exit, OSError):
+        raise
+    except Exception as error:  # settings may be a Python file
+        text = f"deepcdk: Fabric's settings cannot be read: {str(error) or type(error).__name__}"
+        remedy = "correct the file of -f, fabric.yaml or ~/.fabric.yaml, and variables that begin with FABRIC_"
+        raise Exit(fitted(f"{text}\n  do: {remedy}", sys.stderr), code=1) from None
 
 
 class WordsExecutor(Executor):  # type: ignore[misc]  # fabric has no types
@@ -108,9 +126,29 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
             print(INTERRUPTED, file=sys.stderr)
             sys.exit(INTERRUPTED_STATUS)
 
+    def create_config(self) -> None:
+        """Read Fabric's settings of the system and of the user. Raises Exit if they are invalid."""
+        with settings_errors():
+            super().create_config()
+
+    def update_config(self) -> None:
+        """Add the settings of Fabric's own flags. Raises Exit if they are invalid."""
+        with settings_errors():
+            super().update_config()
+
     def parse_core_args(self) -> None:
-        """Parse Fabric's own flags. For a flag of shell completion, print its answer and raise Exit."""
-        super().parse_core_args()
+        """Parse Fabric's own flags. For a flag of shell completion, print its answer and raise Exit.
+
+        Also raises Exit for invalid flags.
+        """
+        try:
+            super().parse_core_args()
+        except (ParseError, ValueError) as error:  # ValueError: a number is expected
+            text = f"deepcdk: invalid flag before the task: {error}\n  do: `fab --help` lists these flags"
+            raise Exit(fitted(text, sys.stderr), code=1) from None
+        if (listed := self.args["list-format"].value) not in LIST_FORMATS:
+            text = f"deepcdk: --list-format = {listed!a}: unknown format\n  do: give one of {', '.join(LIST_FORMATS)}"
+            raise Exit(text, code=1)
         if shell := self.args["print-completion-script"].value:
             if shell not in completion.SCRIPTS:
                 raise Exit(
@@ -142,8 +180,9 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
         if self._names_collection() or self._remainder_only:
             super().load_collection()
             return
-        self.config.set_project_location(str(PROJECT))
-        self.config.load_project()
+        with settings_errors():
+            self.config.set_project_location(str(PROJECT))
+            self.config.load_project()
         asked_help = self.args.help.value
         if self.args.list.value and not self.core.unparsed:
             self.collection = task_modules.listing()
@@ -163,7 +202,12 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
                 # Look for the closest word among all tasks.
                 raise Exit(fitted(self._read(task_modules.collection())[1], sys.stderr), code=1)
             self.core.unparsed = typed
-        super().parse_tasks()
+        try:
+            super().parse_tasks()
+        except ParseError as error:
+            name = error.context.name if error.context else ""
+            text = f"deepcdk: {error}\n  do: read `fab --help{f' {name}' if name else ''}`"
+            raise Exit(fitted(text, sys.stderr), code=1) from None
 
     def _read(self, tasks: Collection) -> tuple[list[str], str]:
         """Return the command line with the missing flags inserted, and a message about the first unknown word.

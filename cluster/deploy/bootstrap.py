@@ -87,7 +87,7 @@ def _json(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         what = f"{path.name} cannot be read: {error.strerror}"
         raise DeepcdkError(what, where=str(path), remedy="make it a readable file") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         what = f"{path.name} is not valid JSON: {error}"
         raise DeepcdkError(what, where=str(path), remedy="correct the file") from None
     return found if isinstance(found, Mapping) else {}

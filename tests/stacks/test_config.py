@@ -98,7 +98,7 @@ def test_file_and_context_give_the_same_configuration(tmp_path: Path) -> None:
     assert ClusterConfig.from_file(file, {"ssh_cidr": SSH_CIDR[0]}) == build(workers=3)
 
 
-@pytest.mark.parametrize("content", [None, "", "[]", "{", '{"context": 3}'])
+@pytest.mark.parametrize("content", [None, "", "[]", "{", '{"context": 3}', "[" * 100_000])
 def test_unreadable_file_is_reported(tmp_path: Path, content: str | None) -> None:
     file = tmp_path / "cdk.json"
     if content is not None:

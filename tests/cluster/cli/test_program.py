@@ -77,6 +77,28 @@ def test_python_m_deepcdk_calls_itself_deepcdk() -> None:
     assert (status, text.partition(" [")[0]) == (0, "Usage: deepcdk")
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--nosuch", "No idea what '--nosuch' is!"),
+        ("-T x recipes", "invalid literal for int"),
+        ("--list-depth x --list", "invalid literal for int"),
+        ("--list-format nosuch --list", "give one of flat, nested, json"),
+        ("-f {folder} recipes", "are not supported"),
+        ("-f {folder}/bad.yaml recipes", "bad.yaml"),
+        ("-f {folder}/bad.py recipes", "division by zero"),
+        ("status --set=--json", "needs a value after --set; --json is a flag"),
+    ],
+)
+def test_invalid_flags_and_settings_of_fabric_are_reported_with_fix(tmp_path: Path, words: str, says: str) -> None:
+    (tmp_path / "bad.yaml").write_text("{")
+    (tmp_path / "bad.py").write_text("1 / 0")
+    status, text = run(PROJECT, sys.executable, "-m", "deepcdk", *words.format(folder=tmp_path).split())
+    text = " ".join(text.split())
+    assert (status, "Traceback" in text, "deepcdk: " in text, " do: " in text) == (1, False, True, True), text
+    assert says in text
+
+
 def test_reader_that_has_exited_causes_no_traceback() -> None:
     fab = f"{sys.executable} tools/fab.py --list --list-format=json"
     assert run(PROJECT, "bash", "-c", f"({fab}; echo $? >&2) | true") == (0, "1\n")

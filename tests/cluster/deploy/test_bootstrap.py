@@ -69,7 +69,9 @@ def test_names_are_read_as_the_cdk_cli_reads_them(tmp_path: Path) -> None:
     assert command[3:] == ["--toolkit-stack-name", "Corp", "--qualifier", "team02"]
 
 
-@pytest.mark.parametrize("text", ['{"context": {"@aws-cdk/core:bootstrapQualifier": "a b"}}', "{", '{"context": '])
+@pytest.mark.parametrize(
+    "text", ['{"context": {"@aws-cdk/core:bootstrapQualifier": "a b"}}', "{", '{"context": ', "[" * 100_000]
+)
 def test_settings_that_the_cdk_cli_would_reject_are_reported(tmp_path: Path, text: str) -> None:
     (tmp_path / "cdk.json").write_text(text)
     with pytest.raises(DeepcdkError) as caught:
