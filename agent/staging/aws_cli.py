@@ -20,8 +20,6 @@ QUIET: Final = ("--only-show-errors", "--no-progress")
 """Options of `aws s3` that limit its output to errors."""
 TIMEOUTS: Final = ("--cli-connect-timeout", "20", "--cli-read-timeout", "60")
 """Seconds. The CLI retries each request, so an unresponsive bucket is reported within minutes."""
-LOWEST: Final = 19
-"""Niceness of the master's calls that no one waits for. One uses half a second of CPU time, often while ranks start."""
 
 
 class AwsCliError(RuntimeError):
@@ -32,13 +30,13 @@ class AwsCliError(RuntimeError):
         super().__init__(stderr)
 
 
-def aws_command(*words: str, region: str = "", program: str = "aws", niceness: int = 0) -> list[str]:
+def aws_command(*words: str, region: str = "", program: str = "aws", in_background: bool = False) -> list[str]:
     """Build a command line of the CLI `program` with these words, and with limits for connecting and reading.
 
-    `niceness` lowers its CPU priority, to the lowest at LOWEST. `region` "" leaves the region to the CLI.
+    With `in_background` it runs at low CPU priority. `region` "" leaves the region to the CLI.
     """
     place = ("--region", region) if region else ()
-    return [*(("nice", "-n", str(niceness)) if niceness else ()), program, *words, *place, *TIMEOUTS]
+    return [*(("nice",) if in_background else ()), program, *words, *place, *TIMEOUTS]
 
 
 def cli_environment() -> dict[str, str]:

@@ -221,7 +221,7 @@ def _running(prefix: Prefix, words: Sequence[str]) -> Iterator[subprocess.Popen[
     Raises DatasetError if the CLI failed.
     """
     try:
-        with running(aws_command(*words, region=prefix.region, niceness=10)) as process:
+        with running(aws_command(*words, region=prefix.region, in_background=True)) as process:
             yield process
     except AwsCliError as error:
         if error.status is None:

@@ -19,7 +19,7 @@ from agent.remote.ssh import Completed, execute
 from agent.runs.run_directory import ORIGIN_FILE, RunDirectory
 from agent.spec import untrusted_json
 from agent.spec.run import WORK_FOLDER
-from agent.staging.aws_cli import LOWEST, QUIET, aws_command
+from agent.staging.aws_cli import QUIET, aws_command
 
 PERIOD_S: Final = 60.0
 TIMEOUT_S: Final = 120.0
@@ -59,7 +59,7 @@ def command(directory: RunDirectory, address: str, region: str, *, excluded: Seq
     """
     left_out = (word for pattern in (*NOT_COPIED, *excluded) for word in ("--exclude", pattern))
     words = ("s3", "sync", str(directory.path), address, *QUIET, "--no-follow-symlinks", *left_out)
-    return aws_command(*words, region=region, niceness=LOWEST)
+    return aws_command(*words, region=region, in_background=True)
 
 
 def refresh_command(directory: RunDirectory) -> list[str]:

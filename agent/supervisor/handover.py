@@ -36,7 +36,7 @@ from agent.runs import database, run_queue, stored_state
 from agent.runs.node_claims import Claim, Runs
 from agent.spec.nodes import MASTERS_TREES
 from agent.spec.run import RunSpec
-from agent.staging.aws_cli import LOWEST, aws_command, cli_environment
+from agent.staging.aws_cli import aws_command, cli_environment
 from agent.supervisor import current_master
 from agent.supervisor.boot_hook import HOOK, hooked_tree, write_boot_hook
 
@@ -122,7 +122,7 @@ class Handover:
             with _folder(self._runs.root / FOLDER) as folder:
                 _write(folder, f"{self._digest}.tar", archive)
         words = ("--name", self.parameter, "--type", "String", "--value", self._digest, "--overwrite")
-        self._call = self._start(aws_command("ssm", "put-parameter", *words, region=self._region, niceness=LOWEST))
+        self._call = self._start(aws_command("ssm", "put-parameter", *words, region=self._region, in_background=True))
 
     def _finish(self, call: subprocess.Popen[bytes]) -> None:
         said, _ = call.communicate()

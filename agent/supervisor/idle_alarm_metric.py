@@ -14,7 +14,7 @@ from typing import Final
 from agent.errors import describe
 from agent.remote.ssh import Completed
 from agent.runs.run_directory import ORIGIN_FILE, RunDirectory
-from agent.staging.aws_cli import LOWEST, aws_command
+from agent.staging.aws_cli import aws_command
 
 METRIC: Final = "LiveRuns"
 """Each live run publishes 1 about once a minute."""
@@ -28,7 +28,7 @@ MAX_FAILURES: Final = 3
 def command(stack: str, region: str) -> list[str]:
     """Build the command that publishes the metric once."""
     words = ("--namespace", f"deepcdk/{stack}", "--metric-name", METRIC, "--value", "1", "--unit", "Count")
-    return aws_command("cloudwatch", "put-metric-data", *words, region=region, niceness=LOWEST)
+    return aws_command("cloudwatch", "put-metric-data", *words, region=region, in_background=True)
 
 
 class LiveMetric:

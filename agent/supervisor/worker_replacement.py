@@ -20,7 +20,7 @@ from agent.remote.ssh import Completed
 from agent.spec import untrusted_json
 from agent.spec.nodes import Node
 from agent.spec.run_limits import Replacements
-from agent.staging.aws_cli import LOWEST, aws_command
+from agent.staging.aws_cli import aws_command
 
 LOG: Final = ".deepcdk/replacements.jsonl"
 """Path in the login user's home, on the master's own disk."""
@@ -151,7 +151,9 @@ class WorkerGroup:
         return ""
 
     def _call(self, *words: str) -> Any:
-        command = aws_command("autoscaling", *words, "--output", "json", region=self.settings.region, niceness=LOWEST)
+        command = aws_command(
+            "autoscaling", *words, "--output", "json", region=self.settings.region, in_background=True
+        )
         try:
             done = self.run(command, TIMEOUT_S)
         except OSError as error:

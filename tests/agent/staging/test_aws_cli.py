@@ -16,8 +16,8 @@ FAILS = "echo 'An error occurred (AccessDenied)' >&2; exit 7"
 
 def test_each_command_has_timeouts_and_its_region() -> None:
     assert aws_command("s3", "ls") == ["aws", "s3", "ls", *TIMEOUTS]
-    words = aws_command("s3", "ls", region="eu-west-1", niceness=10)
-    assert words == ["nice", "-n", "10", "aws", "s3", "ls", "--region", "eu-west-1", *TIMEOUTS]
+    words = aws_command("s3", "ls", region="eu-west-1", in_background=True)
+    assert words == ["nice", "aws", "s3", "ls", "--region", "eu-west-1", *TIMEOUTS]
 
 
 def test_cli_uses_utf_8_and_no_pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,16 +51,7 @@ def test_copy_goes_to_prefix_of_run_without_secret_or_large_files(
     cli = Cli()
     assert Copier(directory, cli).finish() == ""
     _, words = cli.commands
-    assert words[:8] == [
-        "nice",
-        "-n",
-        "19",
-        "aws",
-        "s3",
-        "sync",
-        str(directory.path),
-        "s3://deepcdk-runbucket-1/runs/one",
-    ]
+    assert words[:6] == ["nice", "aws", "s3", "sync", str(directory.path), "s3://deepcdk-runbucket-1/runs/one"]
     assert words[words.index("--region") + 1] == "eu-west-1"
     excluded = {words[n + 1] for n, word in enumerate(words) if word == "--exclude"}
     assert {"checkpoints/*", "spec*.json", "launch.json", "state.json", ".*"} <= excluded

@@ -54,9 +54,9 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 def test_metric_is_in_the_clusters_namespace_and_region() -> None:
     words = command("lab", "eu-west-1")
-    assert words[:6] == ["nice", "-n", "19", "aws", "cloudwatch", "put-metric-data"]
-    assert words[6:14] == ["--namespace", "deepcdk/lab", "--metric-name", "LiveRuns", "--value", "1", "--unit", "Count"]
-    assert words[14:16] == ["--region", "eu-west-1"]
+    assert words[:4] == ["nice", "aws", "cloudwatch", "put-metric-data"]
+    assert words[4:12] == ["--namespace", "deepcdk/lab", "--metric-name", "LiveRuns", "--value", "1", "--unit", "Count"]
+    assert words[12:14] == ["--region", "eu-west-1"]
 
 
 def test_only_live_run_publishes_repeatedly(directory: RunDirectory) -> None:
