@@ -112,7 +112,10 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
         try:
             provide_streams()
             provide_user()
-            super().run(argv, exit=exit)
+            try:
+                super().run(argv, exit=exit)
+            finally:
+                sys.stdout.flush()  # Python would report an error only at exit, without a remedy
         except BrokenPipeError:
             drop_output()
             sys.exit(1)

@@ -104,6 +104,14 @@ def test_reader_that_has_exited_causes_no_traceback() -> None:
     assert run(PROJECT, "bash", "-c", f"({fab}; echo $? >&2) | true") == (0, "1\n")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("words", ["--list", "--help train", "recipes digits"])
+def test_short_output_to_a_full_disk_is_reported_with_fix(words: str) -> None:
+    status, text = run(PROJECT, "bash", "-c", f"{sys.executable} -m deepcdk {words} > /dev/full")
+    assert (status, text.startswith("deepcdk: the output cannot be written: No space left")) == (1, True), text
+    assert "do: free some space" in text
+
+
 @pytest.mark.parametrize(
     ("cdk_json", "found"),
     [
