@@ -1,7 +1,7 @@
 """Time one rank of PyTorch's DistributedDataParallel over Gloo: `python ddp_rank.py JSON`, as `training_rank` does.
 
-This file runs in an environment with PyTorch and without the payload. ResNet-50 (version 1.5) has the payload's layers.
-LeNet has one ReLU, like Caffe's, instead of the payload's three tanh.
+This file runs in an environment with PyTorch and without the payload. LeNet and ResNet-50 (version 1.5) have the
+payload's layers.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from benchmarks import step_times
 
 
 def lenet() -> Any:
-    """Build Caffe's LeNet."""
+    """Build the payload's LeNet."""
     return nn.Sequential(
-        *(nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Linear(800, 500), nn.ReLU(), nn.Linear(500, 10)),
+        *(nn.Conv2d(1, 20, 5), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.Tanh(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(800, 500), nn.Tanh(), nn.Linear(500, 10)),
     )
 
 

@@ -180,9 +180,9 @@ class VirtualEnvironment:
         try:
             root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            choice = ", or set --root" if self.command else ""
             raise RuntimeSetupError(
-                f"cannot create {root}: {error.strerror}. Create the directory, and let this user write to it{choice}."
+                f"cannot create {root}: {error.strerror}. Create this directory, and let user {os.geteuid()} write "
+                "to it."
             ) from error
         if not os.access(root, os.W_OK):
             there = sorted(path.parent.name for path in root.glob(f"*/{COMPLETE}"))

@@ -91,9 +91,10 @@ class Output:
             check_read(self.descriptor)
 
     def feed(self, name: str, block: bytes) -> None:
-        """Forward data from the stream `name` (stdout or stderr); b"" is its end. Raises the same error as `check`.
+        """Forward data from the stream `name` (stdout or stderr); b"" is its end. Waits for the reader.
 
-        Under horovodrun, nothing is raised: after a failed write, all further output is dropped.
+        Raises BrokenPipeError if the output has no reader any more. Under horovodrun, nothing is raised: after a failed
+        write, all further output is dropped.
         """
         if not self._is_raw:
             write(self.descriptor, self._lines[name].feed(block) if block else self._lines[name].end())

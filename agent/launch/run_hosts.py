@@ -101,7 +101,11 @@ class Hosts:
             self.signal_run(signal.SIGKILL, wait_s=5.0, ranks_only=False, hosts=nodes, as_rank=False)
 
     def clear(self, hosts: Sequence[Node], timeout_s: float) -> dict[str, Completed]:
-        """Remove the leftovers of ranks on these hosts, as root; return the results by host name, like `everywhere`."""
+        """Kill all processes of the ranks' user on these hosts, and remove its files and shared memory, as root.
+
+        No rank that is still needed may run there. Return the results by host name; a failed command is also a result.
+        Hosts that have not finished at a cancellation are missing.
+        """
         return self._run_all({host.name: as_root(host, LEFTOVERS) for host in hosts}, timeout_s)
 
     def _run_all(self, commands: Mapping[str, Sequence[str]], timeout_s: float) -> dict[str, Completed]:

@@ -87,8 +87,9 @@ def serve(stream: IO[bytes], emit: Emit, every_s: float = HEARTBEAT_S) -> None:
     `{"reserve": [ROOT, NAME]}` comes first and holds until the end of the stream. Then come:
     `{"begin": [ROOT, NAME], "bytes": N}` with N bytes of a manifest,
     `{"receive": [ROOT, NAME], "packing": BOOL}` with the files, and `{"finish": [ROOT, NAME]}`.
-    The answer to each is a line with `done`. Heartbeats are sent between the answers. Raises BusyDatasetError if
-    another command has the reservation, the errors of `begin`, `receive_files` and `finish`, and OSError.
+    The answer to each is a line with `done`. A second thread emits `{"alive": true}` every `every_s` seconds, also
+    while a command runs, so `emit` must be thread-safe. Raises BusyDatasetError if another command has the reservation,
+    the errors of `begin`, `receive_files` and `finish`, and OSError.
     """
     over = threading.Event()
 

@@ -214,17 +214,21 @@ class Attempt:
         """
         grace_s = self._directory.stop_grace_s()
         deadline = time.monotonic() + grace_s
-        self.log_line(f"{why}: sending SIGTERM to the ranks, and SIGKILL after {grace_s:g} s")
-        self.stored.update(reason=f"{why}: stopping, SIGKILL after {grace_s:g} s")
         if grace_s > 0:
+            self.log_line(f"{why}: sending SIGTERM to the ranks, and SIGKILL after {grace_s:g} s")
+            self.stored.update(reason=f"{why}: stopping, SIGKILL after {grace_s:g} s")
             self.hosts.signal_run(signal.SIGTERM, wait_s=0.0)
             if self.spec.launcher:
                 launcher.terminate()
             self.hosts.wait_for(launcher, grace_s)
             if not self.spec.launcher and (left_s := deadline - time.monotonic()) > 0:
                 self.hosts.signal_run(signal.SIGTERM, wait_s=left_s)
+        else:
+            self.log_line(f"{why}: sending SIGKILL to the ranks at once, without time for a checkpoint")
+            self.stored.update(reason=f"{why}: stopping with SIGKILL")
         if launcher.poll() is None:
-            self.log_line("the grace period is over: sending SIGKILL to the ranks")
+            if grace_s > 0:
+                self.log_line("the grace period is over: sending SIGKILL to the ranks")
             self.hosts.kill(launcher)
 
     def abandon(self) -> None:

@@ -112,5 +112,10 @@ def _change_group(path: Path, gid: int) -> bool:
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
         )
         if done.returncode:
-            raise PermissionError(f"cannot change the group of {path} to {gid}: {done.stderr.strip()}") from None
+            group = f"{RUN_GROUP}{gid - RUN_GIDS.start + 1}"
+            raise PermissionError(
+                f"cannot change the group of {path} to {group}: "
+                f"{done.stderr.strip() or f'exit status {done.returncode}'}; check on the master with `id` that the "
+                "login user is in this group"
+            ) from None
     return True

@@ -120,7 +120,8 @@ def watch(
 def print_log(
     supervisor: Supervisor, run_id: str, *, connect: Callable[[], Master], following: bool, rank: int | None
 ) -> None:
-    """Print a run's log. With `following`, continue until the run has ended. Raises DeepcdkError for an unknown run.
+    """Print a run's log. With `following`, continue until the run has ended. Raises DeepcdkError for an unknown
+    run, and the errors of `follow`.
 
     `connect` opens a new connection to the master if the first one breaks. `rank` selects one rank's lines; None prints
     all.

@@ -55,7 +55,10 @@ def _named(run_id: str) -> list[str]:
 
 
 def _no_such_run(said: str) -> DeepcdkError:
-    return DeepcdkError(said.strip(), remedy="list the runs with `fab runs`")
+    said = said.strip()
+    return DeepcdkError(
+        said, remedy="start one with `fab train`" if "no runs yet" in said else "list the runs with `fab runs`"
+    )
 
 
 def _refusal(answer: Mapping[str, Any], nodes: int) -> LiveRunError | HeldNodesError:

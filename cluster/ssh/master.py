@@ -159,7 +159,8 @@ class Master:
                 try:
                     other = connect()
                 except ConnectionFailedError as error:
-                    raise self._silence(f"broke: {reason}, and reconnecting failed: {error.what}") from None
+                    what = f"the connection to the master broke: {reason}, and reconnecting failed: {error.what}"
+                    raise SilenceError(what, where=self.where, remedy=error.remedy or "repeat the command") from None
                 self.close()
                 self._connection, self._on_close = other._connection, other._on_close
                 print_note(f"note: the connection to the master broke ({reason}); reconnected")

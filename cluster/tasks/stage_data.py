@@ -41,7 +41,7 @@ def stage_data(
     Example: fab stage-data ~/imagenet --to local --sharded
     """
     if not source:
-        raise UsageError("SOURCE", None, "must be a directory, a file, or s3://BUCKET/PREFIX")
+        raise UsageError("SOURCE", None, "is missing; give a directory, a file, or s3://BUCKET/PREFIX")
     if to not in ("shared", "local"):
         raise UsageError("--to", to, "must be shared or local")
     if sharded and to == "shared":

@@ -84,7 +84,10 @@ def restore_or_begin(
     """
     address = store.storage.address()
     if not resume and store.names():
-        raise ReportedError(f"{address} already contains checkpoints; use --resume, or a new --run-dir")
+        raise ReportedError(
+            f"{address} already contains checkpoints; use --resume to continue from them, or "
+            "another directory: --checkpoint-dir if you gave it, else --run-dir"
+        )
     store.claim()
     store.storage.tidy()
     if not resume:
@@ -97,7 +100,8 @@ def restore_or_begin(
                 raise ReportedError(
                     f"none of {len(damaged)} checkpoints in {address} can be read, but one of them may still be "
                     f"intact: {fault.address}: {fault.fault}. Remove the cause and resume, or resume with the version "
-                    "of deepcdk that wrote the checkpoint. To start again, use a new --run-dir"
+                    "of deepcdk that wrote the checkpoint. To start again, use another "
+                    "directory: --checkpoint-dir if you gave it, else --run-dir"
                 )
         return StartPoint(progress=fresh, faults=faults)
     changed = changed_settings(checkpoint.header.settings, settings)
@@ -139,7 +143,7 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     different = [name for name in before if name in now and before[name] != now[name]]
     for name in FIXED_SETTINGS:
         if name in different:
-            rule = f"the run to resume had {before[name]}; give {flag_of(name)} {before[name]}, or a new --run-dir"
+            rule = f"the run to resume had {before[name]}; give {flag_of(name)} {before[name]}, or start a new run"
             raise SettingError(flag_of(name), now[name], rule)
     return [f"{flag_of(name)} {_text(now[name])} (was {_text(before[name])})" for name in different]
 

@@ -72,7 +72,7 @@ def test_two_ranks_continue_the_run_of_one_rank_with_its_images_per_step(
 
 def test_changed_setting_is_rejected_or_reported(alone: dict[str, Any]) -> None:
     found = alone["changed"]
-    assert found["refused"] == "SettingError: --seed 2: the run to resume had 1; give --seed 1, or a new --run-dir"
+    assert found["refused"] == "SettingError: --seed 2: the run to resume had 1; give --seed 1, or start a new run"
     assert found["told"] == "--epochs 2 (was 1); --learning-rate 0.01 (was 0.05)"
     assert found["kept"] == ["step-00000006"]
 

@@ -79,7 +79,10 @@ def unmount(path: Path) -> None:
 
 
 def show_file(file: Path, at: Path) -> None:
-    """Mount a file over the file `at`. Call `leave_mount_namespace` first, so that only this process sees the mount."""
+    """Mount a file over the file `at`. Raises OSError.
+
+    Call `leave_mount_namespace` first, so that only this process and its children see the mount.
+    """
     _call("mount", os.fsencode(file), os.fsencode(at), None, ctypes.c_ulong(MS_BIND), None)
 
 
