@@ -14,6 +14,10 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from typing import IO, Final
 
+NICE: Final = "nice"
+"""Runs a command at low CPU priority."""
+NOT_FOUND: Final = 127
+"""Exit status of NICE if it does not find the command. The CLI itself never exits with it."""
 INTERRUPT_S: Final = 10.0
 """Time for the CLI to abort a multipart upload."""
 QUIET: Final = ("--only-show-errors", "--no-progress")
@@ -36,7 +40,7 @@ def aws_command(*words: str, region: str = "", program: str = "aws", in_backgrou
     With `in_background` it runs at low CPU priority. `region` "" leaves the region to the CLI.
     """
     place = ("--region", region) if region else ()
-    return [*(("nice",) if in_background else ()), program, *words, *place, *TIMEOUTS]
+    return [*((NICE,) if in_background else ()), program, *words, *place, *TIMEOUTS]
 
 
 def cli_environment() -> dict[str, str]:
@@ -66,20 +70,27 @@ def running(command: Sequence[str], *, stdin: int = subprocess.DEVNULL) -> Itera
                 stderr=stderr,
                 start_new_session=True,  # Signals for the launcher's process group must not reach the CLI.
             )
-        except FileNotFoundError as error:
-            raise AwsCliError(
-                None,
-                f"the AWS CLI ({error.filename}), which is needed for S3, is not installed on this host; install it, "
-                "or use an image that contains it",
-            ) from None
+        except FileNotFoundError:
+            raise _failure(command, NOT_FOUND, "") from None
         try:
             yield process
         except BaseException:
             if _has_ended(process) and process.returncode:
-                raise AwsCliError(process.returncode, _text(stderr)) from None
+                raise _failure(command, process.returncode, _text(stderr)) from None
             raise
         if process.wait():
-            raise AwsCliError(process.returncode, _text(stderr))
+            raise _failure(command, process.returncode, _text(stderr))
+
+
+def _failure(command: Sequence[str], status: int, stderr: str) -> AwsCliError:
+    """Return the error for a failed call of the CLI."""
+    if status != NOT_FOUND:
+        return AwsCliError(status, stderr)
+    return AwsCliError(
+        None,
+        f"the AWS CLI ({next(word for word in command if word != NICE)}), which is needed for S3, is not installed on "
+        "this host; install it, or use an image that contains it",
+    )
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:

@@ -49,11 +49,12 @@ def test_upload_is_interrupted_before_its_input_ends(tmp_path: Path) -> None:
     assert told.read_text() == "interrupted\n"
 
 
-def test_missing_program_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_background", [False, True])
+def test_missing_program_is_reported(tmp_path: Path, in_background: bool) -> None:
     absent = str(tmp_path / "absent")
     with (
         pytest.raises(AwsCliError, match=f"\\({absent}\\), which is needed for S3, is not installed") as caught,
-        running([absent]),
+        running(aws_command("s3", "ls", program=absent, in_background=in_background)),
     ):
         pass
     assert caught.value.status is None
