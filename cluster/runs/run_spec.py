@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from agent.errors import SpecError
 from agent.spec.horovod import GLOO, best_controller
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import Node, choose_hosts, common_network, meeting_interface
 from agent.spec.run import RunSpec
 from agent.spec.run_id import make_run_id
 from cluster.aws.stack import Stack
+from cluster.errors import DeepcdkError
 from cluster.programs.python_environment import RUNTIME, Environment
 from cluster.programs.user_program import Program
 from cluster.runs.provenance import git_commit
@@ -33,6 +37,19 @@ class Stamp:
     def of(cls, source: Path) -> Stamp:
         """Return the stamp of a run that starts now, with code from the directory `source`."""
         return cls(now=datetime.datetime.now(datetime.UTC), token=secrets.token_hex(2), git_commit=git_commit(source))
+
+
+def stored_spec(record: Mapping[str, Any], *, remedy: str) -> RunSpec:
+    """Return the spec in the record of a run to resume.
+
+    If it is missing or invalid, raises DeepcdkError with the run, the run's directory and `remedy`.
+    """
+    try:
+        return RunSpec.from_json(json.dumps(record.get("spec")))
+    except SpecError as error:
+        raise DeepcdkError(
+            f"run {record['run_id']} cannot be resumed: {error}", where=str(record["directory"]), remedy=remedy
+        ) from None
 
 
 def specify(

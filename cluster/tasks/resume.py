@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json as json_format
 import os
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -22,6 +21,7 @@ from cluster.runs.environment_variables import check_secrets, read_secrets
 from cluster.runs.launch import Following, Launch
 from cluster.runs.limit_checks import check_left, stop_policy
 from cluster.runs.run_options import STALL_MINUTES, LimitOptions, PreflightOptions
+from cluster.runs.run_spec import stored_spec
 from cluster.session import Session
 
 
@@ -115,12 +115,6 @@ class ResumeRequest:
         Raises LiveRunError for a live run, and another DeepcdkError if the run cannot be resumed.
         """
         run_id, state = str(record["run_id"]), record["state"]["state"]
-        if not record.get("spec"):
-            raise DeepcdkError(
-                f"run {run_id} cannot be resumed: its record has no specification (spec)",
-                where=record["directory"],
-                remedy="start a new run",
-            )
         if state == "succeeded":
             raise DeepcdkError(
                 f"run {run_id} has succeeded, so there is nothing to resume",
@@ -131,8 +125,8 @@ class ResumeRequest:
         if state == QUEUED:
             remedy = f"watch it with `fab attach --run {run_id}`, or remove it with `fab stop --run {run_id}`"
             raise DeepcdkError(f"run {run_id} is already in the queue", remedy=remedy)
-        check_secrets(run_id, record["spec"].get("secrets") or [], self.secrets)
-        before = RunSpec.from_json(json_format.dumps(record["spec"]))
+        before = stored_spec(record, remedy="start a new run")
+        check_secrets(run_id, before.secrets, self.secrets)
         then_stop = self.bounds.then_stop or bool(before.stop_policy) or session.config.then_stop
         then_stop = then_stop and not self.keep_workers
         return dataclasses.replace(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import json as json_format
 import os
 import secrets as random_secrets
 import sys
@@ -26,6 +25,7 @@ from cluster.report.shown_values import plural
 from cluster.runs.environment_variables import check_secrets, read_secrets
 from cluster.runs.launch import Following, Launch
 from cluster.runs.recipe_or_program import ProgramFlags, Training
+from cluster.runs.run_spec import stored_spec
 from cluster.runs.train_request import prepared
 from cluster.session import Session
 from cluster.ssh.master import Master
@@ -182,7 +182,7 @@ class Asked:
                     remedy="start a new sweep",
                 )
             record = supervisor.show(str(with_plan[-1]["run_id"]))
-            spec = RunSpec.from_json(json_format.dumps(record["spec"]))
+            spec = stored_spec(record, remedy="start a new sweep with `fab sweep`")
             plan = Plan.from_json(spec.trial.plan)
             trials = missing(plan, name, [(run["trial"]["number"], run["state"]) for run in runs])
             if not trials:

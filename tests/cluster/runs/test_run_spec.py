@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,12 +13,12 @@ from agent.errors import SpecError
 from agent.spec.horovod import Knobs
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
-from cluster.errors import UsageError
+from cluster.errors import DeepcdkError, UsageError
 from cluster.programs.python_environment import RUNTIME, Environment
 from cluster.programs.user_program import Program
 from cluster.runs.recipe_or_program import Training
 from cluster.runs.run_options import RankOptions, RunOptions
-from cluster.runs.run_spec import Stamp, specify
+from cluster.runs.run_spec import Stamp, specify, stored_spec
 from tests.factories import AGENT, PAYLOAD, PROGRAM, make_master, make_nodes, make_stack
 
 STACK = make_stack()
@@ -100,6 +102,25 @@ def test_options_reach_the_spec() -> None:
 def test_too_few_nodes_are_reported_with_fix() -> None:
     with pytest.raises(SpecError, match=r"^3 nodes requested, but 2 ready .*; add workers with `fab scale`$"):
         make_launch(count=3)
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        (None, "must be an object"),
+        ({"later": 1}, "unknown fields: later; another version of deepcdk wrote the spec"),
+        ({"agent": "x"}, "agent = 'x': must be 16 hexadecimal digits"),
+    ],
+)
+def test_invalid_spec_of_a_record_is_reported_with_run_and_remedy(spec: dict[str, Any] | None, reason: str) -> None:
+    stored = json.loads(make_launch().to_json())
+    record = {"run_id": "one", "directory": "/mnt/efs/runs/one", "spec": spec and stored | spec}
+    with pytest.raises(
+        DeepcdkError, match=f"^run one cannot be resumed: the run's spec is invalid: {reason}"
+    ) as caught:
+        stored_spec(record, remedy="start a new run")
+    assert (caught.value.where, caught.value.remedy) == ("/mnt/efs/runs/one", "start a new run")
+    assert stored_spec(record | {"spec": stored}, remedy="") == make_launch()
 
 
 def test_spec_has_own_environment_and_keras_2_only_if_tf_keras_is_needed(
