@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from agent.errors import describe
 from cluster.errors import ConnectionFailedError, DeepcdkError
 from cluster.terminal.wrap import printable
 
@@ -73,7 +74,7 @@ class Source(Generic[T]):
             try:
                 self._seen = Seen(value=self._read(), at=time.time())
             except Exception as error:  # show unexpected errors too, and continue to read
-                text = str(error) if isinstance(error, DeepcdkError) else f"{type(error).__name__}: {error}"
+                text = str(error) if isinstance(error, DeepcdkError) else f"{type(error).__name__}: {describe(error)}"
                 state = "reconnecting" if isinstance(error, ConnectionFailedError) else "failing"
                 self._seen = dataclasses.replace(self._seen, trouble=printable(text), state=state)
             self._first.set()

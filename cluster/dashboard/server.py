@@ -24,6 +24,7 @@ from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 
+from agent.errors import describe
 from agent.spec.run_id import is_run_id
 from cluster.dashboard import pages
 from cluster.dashboard.page_data import Readers
@@ -113,8 +114,11 @@ class Server(http.server.ThreadingHTTPServer):
     def handle_error(self, request: socket.socket | tuple[bytes, socket.socket], client_address: Any) -> None:
         """Print the current error in one line, unless a browser closed its connection or does not read from it."""
         error = sys.exception()
-        if not isinstance(error, ConnectionError | TimeoutError):
-            print(f"dashboard: a request failed: {type(error).__name__}: {error}; reload the page", file=sys.stderr)
+        if error is not None and not isinstance(error, ConnectionError | TimeoutError):
+            print(
+                f"dashboard: a request failed: {type(error).__name__}: {describe(error)}; reload the page",
+                file=sys.stderr,
+            )
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -216,7 +220,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         try:
             page = self.server.dashboard.page(path, query)
         except Exception as error:  # for example, an unexpected value from the master
-            text = f"This page could not be shown because of an unexpected error: {type(error).__name__}: {error}"
+            what = f"{type(error).__name__}: {describe(error)}"
+            text = f"This page could not be shown because of an unexpected error: {what}"
             self._send_text(HTTPStatus.INTERNAL_SERVER_ERROR, f"{text}\nReload it, or use `fab status` and `fab runs`.")
             return
         if page is None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from agent.errors import describe
 from cluster.aws.client import Aws
 from cluster.cli import PROJECT, REINSTALL
 from cluster.deploy import cdk
@@ -166,7 +167,7 @@ def _output(*command: str) -> str:
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
+        return describe(error)
     return (done.stdout or done.stderr).decode(errors="replace").strip()
 
 

@@ -26,6 +26,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
+from agent.errors import describe
 from agent.spec.node_kinds import RuntimeKind
 from cluster.programs.http_download import REFUSED, TruncatedError, fetch, is_open
 from cluster.programs.requirements_file import RequirementsError
@@ -192,9 +193,11 @@ class WheelBuilder:
             except TruncatedError:
                 fetch(file.url, path, self._signed(file.url))
         except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", None)  # of urllib, such as a refused connection
+            text = describe(reason if isinstance(reason, OSError) else error)
             refused = isinstance(error, urllib.error.HTTPError) and error.code in REFUSED
             raise RequirementsError(
-                f"{package.name}: cannot download {masked(file.url)}: {masked(str(error))}",
+                f"{package.name}: cannot download {masked(file.url)}: {masked(text)}",
                 remedy="check the password of its index: set UV_INDEX_NAME_USERNAME and UV_INDEX_NAME_PASSWORD (NAME "
                 "is the name of the index in uv's settings), or use netrc"
                 if refused

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.errors import describe
 from cluster.aws.inventory import Instance
 from cluster.deploy import key_pair
 from cluster.errors import AwsError, ConnectionFailedError
@@ -213,7 +214,7 @@ class _HandshakeError(ConnectionFailedError):
     """Report a stream that did not become an SSH connection."""
 
     def __init__(self, error: Exception, where: str, *, tunnelled: bool) -> None:
-        what = str(error) or "the other side closed the connection"
+        what = describe(error) or "the other side closed the connection"
         super().__init__(
             f"the SSH handshake {'through the tunnel' if tunnelled else 'at this port'} failed: {what}",
             where=where,

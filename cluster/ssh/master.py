@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from agent.errors import describe
 from cluster.errors import MAX_SHOWN, ConnectionFailedError, RemoteError
 from cluster.master_answers import AnswerError
 from cluster.ssh.user_keys import UserKey
@@ -244,7 +245,7 @@ class Master:
                 status = channel.recv_exit_status()
                 reader.join(timeout=5.0)
             except (OSError, EOFError) as error:
-                raise self._silence(f"broke: {str(error) or 'timed out'}") from None
+                raise self._silence(f"broke: {describe(error) or 'timed out'}") from None
             finally:
                 _close(channel)
         if status == -1:

@@ -266,7 +266,7 @@ def _load(path: Path, *, ask: bool = True) -> paramiko.PKey:
         except (paramiko.SSHException, paramiko.pkey.UnknownKeyType, ValueError, OSError) as error:
             if passphrase is None:
                 raise ConnectionFailedError(
-                    f"{path} cannot be used as a private key: {error}",
+                    f"{path} cannot be used as a private key: {getattr(error, 'strerror', None) or error}",
                     remedy="give the file of a private key with --key FILE",
                 ) from None
         if attempt < _PASSPHRASE_ATTEMPTS:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from agent.errors import describe
 from agent.files.file_lock import file_lock
 from agent.staging.errors import DatasetError, DiskFullError
 from agent.staging.manifest import ManifestError
@@ -56,7 +57,9 @@ def local_directory(data_dir: str | Path, *, root: Path | None = None) -> Path:
         advice = _ADVICE.get(getattr(error, "kind", ""), "")
         raise DataError("; ".join(filter(None, [f"--data-dir {address}: {error}", advice]))) from error
     except OSError as error:
-        raise DataError(f"--data-dir {address}: cannot be copied to {place}: {error}; {_ELSEWHERE}") from error
+        raise DataError(
+            f"--data-dir {address}: cannot be copied to {place}: {describe(error)}; {_ELSEWHERE}"
+        ) from error
     return dataset.directory
 
 

@@ -36,7 +36,9 @@ def _read(path: Path, size: tuple[int, int], channels: int, fraction: float) -> 
     except UnidentifiedImageError:
         raise DataError(f"{path}: is not an image in a supported format; pass JPEG or PNG files") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"{path}: cannot be read: {error}; check the file, or omit it") from error
+        raise DataError(
+            f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}; check the file, or omit it"
+        ) from error
     ((top, left, height, width),) = middle_boxes(np.array([[image.height, image.width]]), size, fraction=fraction)
     box = (int(left), int(top), int(left + width), int(top + height))
     shrunk = image.crop(box).resize((size[1], size[0]), Image.Resampling.BILINEAR)

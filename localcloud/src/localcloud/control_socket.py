@@ -115,9 +115,10 @@ def request(layout: Layout, message: dict[str, str]) -> dict[str, Any]:
             f"only root can use the embedded cloud {layout.name}; repeat the command with sudo"
         ) from None
     except (OSError, ValueError) as error:  # the daemon is stopping or hangs
+        reason = getattr(error, "strerror", None) or error
         raise LocalCloudError(
-            f"the embedded cloud {layout.name} does not answer ({error}); read its log, {layout.log}, or stop it with: "
-            f"python -m localcloud stop --name {layout.name}"
+            f"the embedded cloud {layout.name} does not answer ({reason}); read its log, {layout.log}, or stop it "
+            f"with: python -m localcloud stop --name {layout.name}"
         ) from error
     if "unknown" in answer:
         raise UnknownInstanceError(answer["unknown"], answer["known"])

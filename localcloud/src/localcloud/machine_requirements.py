@@ -97,7 +97,8 @@ def _missing_abilities(*, network: bool) -> list[str]:
         namespace = NetworkNamespace(ROUTER_SYSCTLS)
     except OSError as error:
         missing.append(
-            f"cannot create network namespaces ({error}); if this machine is a container, start it with --privileged"
+            f"cannot create network namespaces ({error.strerror or error}); if this machine is a container, start it "
+            "with --privileged"
         )
         return missing
     try:

@@ -242,7 +242,7 @@ class Reconciler:
             host.boot()
         except OSError as error:  # for example, out of memory; if ignored, the host would count as up forever
             self._remove([host])
-            self._give_up(host.instance.id, f"its host failed to start: {error}")
+            self._give_up(host.instance.id, f"its host failed to start: {error.strerror or error}")
 
     def _reboot(self, hosts: Sequence[Host]) -> None:
         """Shut hosts down and boot them again with the same disk and address. Failures are reported to the API."""

@@ -71,8 +71,9 @@ def _read(path: Path) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; reinstall scikit-learn, which contains the file") from None
     except (OSError, EOFError, zlib.error, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise DataError(
-            f"{path}: is not a valid copy of the digits data set: {error}; reinstall scikit-learn"
+            f"{path}: is not a valid copy of the digits data set: {reason}; reinstall scikit-learn"
         ) from error
     if table.shape[1] != SOURCE_SIZE * SOURCE_SIZE + 1:
         raise DataError(

@@ -167,7 +167,7 @@ def test_report_is_the_page_of_fab_report_with_its_own_policy(server: Server) ->
     [
         (
             PermissionError(13, "Permission denied"),
-            "dashboard: a request failed: PermissionError: [Errno 13] Permission denied; reload the page\n",
+            "dashboard: a request failed: PermissionError: Permission denied; reload the page\n",
         ),
         (BrokenPipeError(32, "Broken pipe"), ""),
         (TimeoutError("timed out"), ""),

@@ -169,7 +169,11 @@ def resolve(settings: PipSettings) -> PackageIndex:
         try:
             files[CERTIFICATES] = Path(settings.certificates).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise PackageIndexError(f"cannot read pip's certificates in {settings.certificates}: {error}") from None
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise PackageIndexError(
+                f"cannot read pip's certificates in {settings.certificates}: {reason}; correct pip's setting "
+                f"`cert` or the variable that names the file ({', '.join(_CERTIFICATE_VARIABLES)})"
+            ) from None
     return PackageIndex(
         servers=frozenset(url.hostname or "" for url in urls),
         ports=tuple(sorted({url.port or _PORTS[url.scheme] for url in urls})),
@@ -195,8 +199,10 @@ def _files_of(url: str, settings: PipSettings) -> list[str]:
             found = links(answer.read().decode(errors="replace"), answer.url)
             return [answer.url, *found]
     except (OSError, ValueError) as error:
+        cause = getattr(error, "reason", error)  # of urllib, such as a refused connection
+        reason = getattr(cause, "strerror", None) or cause
         raise PackageIndexError(
-            f"cannot read this machine's package index at {page}: {error}; check pip's settings and the network, or "
+            f"cannot read this machine's package index at {page}: {reason}; check pip's settings and the network, or "
             "start without --packages"
         ) from None
 

@@ -90,7 +90,7 @@ def _why_unlimited(directory: Path) -> str:
         _mount(file, at)
         unmount(at)
     except (OSError, CommandError) as error:
-        return f"cannot mount a file: {error}"
+        return f"cannot mount a file: {error.strerror or error}"
     finally:
         at.rmdir()
         file.unlink(missing_ok=True)
