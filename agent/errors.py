@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-UPLOAD_AGAIN: Final = "to upload it again, repeat `fab train` or `fab sweep` with the same flags"
+UPLOAD_AGAIN: Final = "to upload it again, start a new run: repeat `fab train` or `fab sweep` with the same flags"
 """Remedy for a missing tree of a run. `fab resume` does not upload the run's program."""
 
 

@@ -83,8 +83,10 @@ def check(*, ranks: int, sum_error: float, weights_moved: float, weights_differ:
     `sum_error` and `weights_differ` are the largest absolute differences over all ranks, `weights_moved` is the largest
     change of a weight.
     """
-    if ranks != RANKS or sum_error != 0:
-        sys.exit(f"{ranks} of {RANKS} ranks took part in Horovod's allreduce, which has an error of {sum_error:g}")
+    if ranks != RANKS:
+        sys.exit(f"{ranks} of {RANKS} ranks took part in Horovod's allreduce; all must take part")
+    if sum_error != 0:
+        sys.exit(f"the sum of Horovod's allreduce differs from the exact sum by {sum_error:g}; they must be equal")
     if weights_moved == 0 or weights_differ != 0:
         sys.exit(
             f"After a training step, the weights changed by {weights_moved:g} and differ between ranks "

@@ -66,11 +66,11 @@ class Load:
 
     @classmethod
     def from_json(cls, text: str) -> Load:
-        """Parse the JSON line that a node printed. Raises ValueError for anything else."""
+        """Parse the JSON line that a node printed. Raises ValueError if the text is not such a line."""
         try:
             document = untrusted_json.parse(text)
             return cls(**document | {"gpus": tuple(GpuLoad(**gpu) for gpu in document["gpus"])})
-        except (TypeError, AttributeError, KeyError) as error:
+        except (TypeError, AttributeError, KeyError, json.JSONDecodeError) as error:
             raise ValueError(f"invalid load of a node: {malformed(error)}") from None
 
 
@@ -85,7 +85,7 @@ def parse_counters(stat: str, net_dev: str) -> Counters:
     """Parse the contents of /proc/stat and /proc/net/dev. Raises ValueError if one of them is malformed."""
     first = stat.split("\n", 1)[0].split()
     if not first or first[0] != "cpu" or len(first) < 6:
-        raise ValueError(f"/proc/stat: unexpected first line {first}")
+        raise ValueError(f"/proc/stat: its first line must be `cpu` and at least five numbers, not {' '.join(first)!a}")
     ticks = [int(word) for word in first[1:9]]  # user time already includes the guest times after these
     received = sent = 0
     for line in net_dev.splitlines()[2:]:
@@ -93,7 +93,7 @@ def parse_counters(stat: str, net_dev: str) -> Counters:
         if name.strip() != "lo":
             words = numbers.split()
             if len(words) < 9:
-                raise ValueError(f"/proc/net/dev: unexpected line {line!r}")
+                raise ValueError(f"/proc/net/dev: a line must have at least nine numbers, unlike {line!a}")
             received, sent = received + int(words[0]), sent + int(words[8])
     idle = ticks[3] + ticks[4]
     return Counters(busy=sum(ticks) - idle, total=sum(ticks), received=received, sent=sent)

@@ -121,8 +121,8 @@ def serve(command: Sequence[str], port: int, *, asker: int | None) -> int:
                 print(f"http://127.0.0.1:{port}/lab?token={token}", flush=True)
             if not announced and time.monotonic() > deadline:
                 raise NotebookError(
-                    f"JupyterLab did not start listening on port {port} within {START_S:.0f} s; correct the cause that "
-                    "its messages above report, then repeat the command"
+                    f"JupyterLab did not start listening on port {port} within {START_S:.0f} s; if its messages above "
+                    "report a cause, correct it; then repeat the command"
                 )
             watched = [] if asker is None else [asker]
             if select.select(watched, [], [], _POLL_S)[0] and not os.read(watched[0], 4096):

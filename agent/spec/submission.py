@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from agent.errors import SpecError
+from agent.errors import SpecError, malformed
 from agent.spec import untrusted_json
 from agent.spec.run import RunSpec
 
@@ -85,4 +85,6 @@ class Submission:
         except SpecError:
             raise
         except (TypeError, ValueError) as error:
-            raise SpecError(f"invalid submission of a run: {error}") from None
+            raise SpecError(
+                f"the laptop sent an invalid submission of a run: {malformed(error)}; repeat the command"
+            ) from None

@@ -44,7 +44,9 @@ def parse(text: str) -> list[Submission]:
     except SpecError:
         raise
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise SpecError(f"invalid list of the runs of a sweep: {malformed(error)}") from None
+        raise SpecError(
+            f"the laptop sent an invalid list of a sweep's runs: {malformed(error)}; repeat the command"
+        ) from None
 
 
 def reason_to_hold(runs: Runs, spec: RunSpec) -> str:

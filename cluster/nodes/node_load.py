@@ -102,7 +102,7 @@ def table(rows_: Sequence[Row]) -> Table:
             for row in rows_
         ),
         footer=tuple(
-            f"{command_on_nodes.short(row.name) or row.instance_id}: {row.load}"
+            f"{command_on_nodes.short(row.name) or row.instance_id}: load unknown: {row.load}"
             for row in rows_
             if isinstance(row.load, str)
         ),

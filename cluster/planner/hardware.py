@@ -87,7 +87,8 @@ def hardware_of(instance_type: str) -> Hardware:
         return PUBLISHED[instance_type]
     found = instance_types.find(instance_type)
     if found is None:
-        raise UsageError("--instance", instance_type, f"unknown instance type; did you mean {_nearest(instance_type)}?")
+        rule = f"not in the table of instance types; did you mean {_nearest(instance_type)}?"
+        raise UsageError("--instance", instance_type, rule)
     gbit_s, peak = _network(found.network)
     arm = "arm64" in found.architectures
     return Hardware(

@@ -177,7 +177,7 @@ def run(
                 raise DeepcdkError(
                     error.output.strip() or "the nodes cannot be listed",
                     where=master.where,
-                    remedy="`fab status` shows the nodes, `fab scale --nodes N` adds nodes",
+                    remedy="`fab status` shows the nodes",
                 ) from None
             if error.status != 1:
                 raise error.reworded(f"running the command on the nodes failed (status {error.status})") from None
@@ -220,8 +220,9 @@ def collect(lines: Iterable[str], listener: OutputListener | None, where: str = 
     """Collect the agent's messages, one JSON document a line, into a result for each node, in the agent's order of
     nodes.
 
-    `where` names the master in errors. Warnings are printed. Raises SilenceError if a result is missing, AnswerError
-    for an invalid message or an unknown node.
+    `listener` gets the nodes, their output and their ends as they arrive, and the results then contain only the last 4
+    KiB of the output. `where` names the master in errors. Warnings are printed. Raises SilenceError if a result is
+    missing, AnswerError for an invalid message or an unknown node.
     """
     hosts: list[str] = []
     output: dict[tuple[str, str], bytes] = {}

@@ -56,8 +56,10 @@ def read_length(header: bytes, path: Path, offset: int, file_size: int) -> int:
     if crc != masked_crc(header[:8]):
         raise RecordError(path, offset, "the checksum of the record's length is wrong; copy the file again")
     if length > _LONGEST or offset + HEADER + length + FOOTER > file_size:
-        bound = "2 GiB is the limit" if length > _LONGEST else f"the file ends after {file_size}"
-        raise RecordError(path, offset, f"the record has {length} bytes, but {bound}; copy the file again")
+        bound = f"the file ends after {file_size}; copy the file again"
+        if length > _LONGEST:
+            bound = "2 GiB is the limit; write smaller records"
+        raise RecordError(path, offset, f"the record has {length} bytes, but {bound}")
     return int(length)
 
 

@@ -16,8 +16,8 @@ RIGHT = {"ranks": 2, "sum_error": 0.0, "weights_moved": 0.1, "weights_differ": 0
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"ranks": 1}, "1 of 2 ranks took part in Horovod's allreduce"),
-        ({"sum_error": 1.0}, "has an error of 1"),
+        ({"ranks": 1}, "1 of 2 ranks took part in Horovod's allreduce; all must take part"),
+        ({"sum_error": 1.0}, "differs from the exact sum by 1"),
         ({"weights_differ": 1e-7}, "differ between ranks by 1e-07"),
         ({"weights_moved": 0.0}, "changed by 0"),
     ],

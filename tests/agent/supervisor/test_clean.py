@@ -187,7 +187,7 @@ def test_run_that_starts_during_removal_has_its_tree_or_reports_it(
         assert starting.is_alive()
         path.rename(path.with_name("removed"))
     starting.join()
-    assert "is missing; to upload it again, repeat `fab train`" in str(errors[0])
+    assert "is missing; to upload it again, start a new run: repeat `fab train`" in str(errors[0])
     path.with_name("removed").rename(path)
     submit.start(runs, Submission(spec=spec))
     assert shared(mount, home, frozenset([str(path)]))["items"] == []

@@ -67,7 +67,7 @@ def test_load_is_shown_in_numbers_and_problems_below_the_table() -> None:
     }  # fmt: skip
     assert shown.rows[2] == ("-", "-", C, *("-",) * 7)
     assert shown.title == "load over one second"
-    assert shown.footer == (f"{C}: pending, has not joined the cluster",)
+    assert shown.footer == (f"{C}: load unknown: pending, has not joined the cluster",)
 
 
 def test_gpus_without_load_are_not_shown_as_idle() -> None:

@@ -26,5 +26,7 @@ def test_network_with_up_to_is_a_peak_and_text_means_slow() -> None:
 
 @pytest.mark.parametrize(("name", "nearest"), [("p5.48xlrge", "p5.48xlarge"), ("nonsense", "")])
 def test_unknown_type_is_rejected_with_nearest_match(name: str, nearest: str) -> None:
-    with pytest.raises(UsageError, match=f"--instance = '{name}': unknown instance type; did you mean {nearest}"):
+    with pytest.raises(
+        UsageError, match=f"--instance = '{name}': not in the table of instance types; did you mean {nearest}"
+    ):
         hardware_of(name)

@@ -104,10 +104,11 @@ def test_request_is_sent_on_stdin_and_failed_command_is_a_result() -> None:
 
 
 def test_missing_nodes_are_reported_with_a_fix() -> None:
-    master = StreamingMaster(error=RemoteError("failed", status=BAD_REQUEST, output="9 nodes requested, but 2 ready"))
-    with pytest.raises(DeepcdkError, match="9 nodes requested, but 2 ready") as caught:
+    few = "9 nodes requested, but 2 ready; add workers with `fab scale`"
+    master = StreamingMaster(error=RemoteError("failed", status=BAD_REQUEST, output=few))
+    with pytest.raises(DeepcdkError, match=few) as caught:
         run(master, "/x", REQUEST, None)
-    assert "fab scale" in caught.value.remedy
+    assert caught.value.remedy == "`fab status` shows the nodes"
 
 
 def test_broken_fan_out_is_reported() -> None:

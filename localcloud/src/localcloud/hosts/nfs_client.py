@@ -34,7 +34,10 @@ def compile_library(target: Path) -> None:
     words = [COMPILER, "-shared", "-fPIC", "-O2", open_ns, "-o", str(target), str(GUEST / "nfs_client.c")]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode != 0:
-        raise LocalCloudError(f"--nfs-client: {COMPILER} failed: {done.stderr.strip()}")
+        raise LocalCloudError(
+            f"--nfs-client: {COMPILER} cannot compile {GUEST / 'nfs_client.c'}: {done.stderr.strip()}\n"
+            "install gcc and libc6-dev, or start without --nfs-client"
+        )
 
 
 def install(layer: Path) -> None:
