@@ -71,7 +71,7 @@ print("seconds:", time.monotonic() - began)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measure:
-    """One measurement, and the bound that the project promises."""
+    """Description of one measurement: how to take it, and the bound that the project promises."""
 
     name: str
     unit: str
@@ -166,7 +166,7 @@ def digits_accuracy(ranks: int) -> float:
 
 
 def synths() -> list[Measure]:
-    """Return the measurements of example clusters: a whole `cdk synth`, and a second synthesis in one process."""
+    """Describe the measurements of each example cluster: a whole `cdk synth`, and a second synthesis in one process."""
     by_the_cli = [
         Measure(
             name=f"cdk synth, warm: {name}", unit="s", promise=10, take=functools.partial(_synth, cluster), warm_up=True
@@ -192,7 +192,7 @@ def again(name: str) -> float:
 
 
 def measures() -> list[Measure]:
-    """Return all measurements that `python -m benchmarks` can take."""
+    """Describe all measurements that `python -m benchmarks` can take."""
     return [
         Measure(name="fab --list", unit="s", promise=0.7, take=lambda: seconds(["fab", "--list"]), warm_up=True),
         *synths(),

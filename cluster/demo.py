@@ -140,8 +140,9 @@ def laptop(*command: str) -> list[str]:
 
 
 def shell(command: Sequence[str]) -> str:
-    """Return a shell line that creates the directory of the command's last word, a path that starts with ~, and then
-    runs the command. The shell expands the ~.
+    """Return a shell line that runs the command, after creating the parent directory of the path in its last word.
+
+    The path starts with ~, which the shell expands.
     """
     path = command[-1]
     return f"umask 077; mkdir -p {Path(path).parent} && exec {shlex.join(command[:-1])} {path}"
@@ -202,7 +203,7 @@ class Step:
 
 
 def brief_command(shown: Sequence[str]) -> str:
-    """Return the start of a command, before its first flag for a setting or an answer, and `...` for the rest."""
+    """Return a command, with `...` for everything from its first flag other than --nodes, --recipe and -m."""
     words, left_out = list[str](), False
     for word in shown:
         if word.startswith("-") and word not in ("--nodes", "--recipe", "-m"):

@@ -310,7 +310,10 @@ class Installer(VirtualEnvironment):
 
 
 def print_made(make: Callable[[], object]) -> int:
-    """Print the result of `make` and return 0, or print the expected error that it raises to stderr and return 1."""
+    """Print the result of `make`, and return 0.
+
+    If it raises RuntimeSetupError, ValueError or OSError, print the error to stderr instead, and return 1.
+    """
     try:
         print(make())
     except (RuntimeSetupError, ValueError, OSError) as error:

@@ -147,10 +147,10 @@ def start_detached(words: Sequence[str], *, directory: str, environ: Mapping[str
 
 
 def start_watchdog(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
-    """Start the watchdog for this node's ranks, before this process becomes its program; return whether it was started.
+    """Start the watchdog for this node's ranks; return False if it could not be started.
 
-    The watchdog has none of the variables that identify the run's processes, so it is not terminated with them. It
-    needs no packages.
+    This is called before the process becomes the rank's program. The watchdog has none of the variables that identify
+    the run's processes, so it is not terminated with them. It needs no packages.
     """
     node = inherited.get("HOROVOD_HOSTNAME", "")
     known = node if node in {host.name for host in spec.hosts} else ""

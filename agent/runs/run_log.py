@@ -73,7 +73,7 @@ def lines_before(log: Path, beginning: bytes | None = None) -> int:
 def last_lines(
     log: Path, count: int = LAST_LINES, *, rank: int | None = None, size: int = _LAST_BYTES, text: str | None = None
 ) -> list[str]:
-    """Return the last `count` lines in the last `size` bytes of launcher.log. Long lines are shortened.
+    """Return the last `count` lines in the last `size` bytes of launcher.log, shortened by `LongLines`.
 
     Control characters are removed. With `rank`, return only this rank's lines: after a rank fails, other ranks and the
     launcher print errors too. If it has printed nothing, return the lines of the launcher. `text` contains these bytes,

@@ -48,7 +48,7 @@ class LongLines:
         """Marks of the streams in which the next line continues a long line."""
 
     def shorten(self, lines: Iterable[str]) -> list[str]:
-        """Return the next lines of the log, shortened.
+        """Return the next lines of the log. A line of more than `most` characters is cut by `shortened`.
 
         Of a long line that is stored in parts, only the first part is kept, also if the parts come in several calls.
         """

@@ -87,7 +87,7 @@ RULES: Final = {
 def violation(field: str, value: object) -> str:
     """Return why a value is invalid for a field, as `address = 'x': must be ...`, or "" if it is valid.
 
-    The value is shown in ASCII, escaped and shortened, because the message goes to terminals and logs.
+    The value is shown as `escaped` returns it, because the message goes to terminals and logs.
     """
     rule = RULES[field]
     # To Python, True is an int. The text "4" is not a number of slots.
@@ -96,7 +96,7 @@ def violation(field: str, value: object) -> str:
 
 
 def escaped(value: object, most: int = SHOWN) -> str:
-    """Return an untrusted value in printable form: quoted, in ASCII, cut after `most` characters."""
+    """Return an untrusted value in printable form: quoted, in ASCII. It is cut after `most` characters, with `...`."""
     text = ascii(value)
     return text if len(text) <= most else f"{text[:most]}..."
 

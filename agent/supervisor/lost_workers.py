@@ -63,7 +63,7 @@ class Seen:
         """Store the result of a check at the time `now`.
 
         `is_listed`: the worker is in the master's list of nodes. `replied`: it ran the check. `gpu_trouble` is the
-        fault that the check found in its GPUs, or "". The worker is faulty if the check before also found a fault.
+        fault that the check found in its GPUs, or "". The worker is faulty after two consecutive checks with a fault.
         """
         if replied:
             self.answered, self.left = now, False

@@ -43,7 +43,7 @@ def publish_command(topic: str, document: dict[str, Any]) -> list[str]:
     """Build the command that publishes an event to the SNS topic with the ARN `topic`.
 
     `document` contains the event's fields, with at least `event`, `run_id` and `text`. E-mail contains only the text;
-    other subscribers get all fields as JSON. The text is cut to MAX_TOPIC_TEXT characters.
+    other subscribers get all fields as JSON. Only the first MAX_TOPIC_TEXT characters of the text are sent.
     """
     text = str(document["text"])[:MAX_TOPIC_TEXT]
     message = {"default": json.dumps({**document, "text": text}), "email": text}

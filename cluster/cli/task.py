@@ -74,7 +74,11 @@ class Task(invoke.tasks.Task[Callable[..., None]]):
         return super().get_arguments(ignore_unknown_help)
 
     def __call__(self, *args: Any, **values: Any) -> Any:
-        """Run the task. Raises Exit with a message and an exit status for all expected errors and Ctrl-C."""
+        """Run the task.
+
+        Raises Exit with a message and an exit status for errors of deepcdk, AWS and the operating system, and for
+        Ctrl-C. Other errors are programming errors, and are raised unchanged.
+        """
         if isinstance(sys.stdout, io.TextIOWrapper):
             # File names need not be UTF-8, and printing one must not stop the task. stderr has this setting by default.
             sys.stdout.reconfigure(errors="backslashreplace")

@@ -38,7 +38,7 @@ NO_FIGURE: Final = (DeepcdkError, LookupError, TypeError, ValueError, Arithmetic
 
 
 def read_calibration(folder: Path, *, embedded: bool = False) -> Calibration:
-    """Return the measurements of all runs in a folder of fetched runs. A figure that a run lacks is skipped.
+    """Read the measured times and rates of all runs in a folder of fetched runs. A figure that a run lacks is skipped.
 
     Runs without a valid record, and benchmarks without the chosen tuning, are skipped too. `embedded`: whether plans
     are for an embedded cloud.

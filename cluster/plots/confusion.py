@@ -60,7 +60,8 @@ def draw_confusion(matrix: ConfusionMatrix) -> Drawn:
 def _draw_cells(axes: Axes, labels: tuple[str, ...], cells: list[Cell]) -> None:
     """Draw each cell as a square with its count, in one colour if the prediction is right, in another if it is wrong.
 
-    Also draw lines between cells, and write `labels`, the names of the classes, on both axes. Long names are shortened.
+    Also draw lines between cells, and write `labels`, the names of the classes, on both axes. Of a name with more than
+    16 characters, the first 13 and `...` are written.
     """
     for share, count, row, column in cells:
         colour = SERIES[0] if row == column else SERIES[1]

@@ -102,7 +102,7 @@ def for_site(text: str, page: str, root: Path) -> str:
 
 
 def is_source(path: Path) -> bool:
-    """Return whether a file is code, which the site shows as a page."""
+    """Return whether the site shows a file as a page of code: a file that is neither a guide (.md) nor of ASSETS."""
     return path.is_file() and path.suffix not in (*ASSETS, ".md")
 
 

@@ -54,7 +54,8 @@ class StartPoint:
 def with_batch_of_resumed(settings: Settings, store: CheckpointStore, *, ranks: int) -> Settings:
     """Return the settings with the batch of the run to resume, if another number of ranks would change it.
 
-    Print a line in this case. A batch set by the user or by phases is kept, and must equal the run's batch.
+    Print a line in this case. A batch set by the user or by phases is kept here. `restore_or_begin` rejects it if it
+    differs from the run's batch.
     """
     if settings.global_batch or settings.image_phases:
         return settings

@@ -44,7 +44,7 @@ def apply() -> None:
 def replace(owner: Any, name: str, new: Any) -> Any:
     """Set `owner.name` to `new` and return the old value.
 
-    `owner` may be one of moto's backends. In this case, its reset restores the method. Raises WrongMotoError if the
+    If `owner` is one of moto's backends, resetting the backend undoes the replacement. Raises WrongMotoError if the
     name does not exist.
     """
     if not hasattr(owner, name):

@@ -85,12 +85,15 @@ def command(hardware: Hardware, accelerator: str, *, agent: Path, monitor: Path)
 
 
 def overlay(base: Path, disk: Path, size: str) -> list[str]:
-    """Return the command that creates a disk of a size, such as 8G, as an overlay on `base`, which is not changed."""
+    """Return the command that creates a disk of a size, such as 8G, as a qcow2 overlay on the raw disk `base`.
+
+    `base` is not changed.
+    """
     return [IMAGE_COMMAND, "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(base), str(disk), size]
 
 
 def empty(disk: Path, size: str) -> list[str]:
-    """Return the command that creates an empty disk of a size, such as 16G."""
+    """Return the command that creates an empty disk in the format qcow2. A machine sees `size`, such as 16G."""
     return [IMAGE_COMMAND, "create", "-q", "-f", "qcow2", str(disk), size]
 
 

@@ -51,9 +51,10 @@ class Context:
     """
 
     def name(self, limit: int = 255) -> str:
-        """Return a generated physical name: stack name, logical id and a random suffix.
+        """Return the resource's generated physical name: stack name, logical id and the random `suffix`.
 
-        If it is longer than `limit` characters, the stack name is shortened first, then the start of the logical id.
+        Each call returns the same name. If it is longer than `limit` characters, the end of the stack name is cut
+        first, then the start of the logical id.
         """
         tail = f"-{self.logical_id}-{self.suffix}"
         return self.stack_name[: max(0, limit - len(tail))] + tail if len(tail) < limit else tail[-limit + 1 :]
@@ -89,7 +90,7 @@ class Context:
 
 
 def names(text: str, *, below: str = "") -> frozenset[str]:
-    """Split a space-separated text into names or paths, each prefixed with `below` if it is given."""
+    """Split a space-separated text into names, or into paths BELOW.NAME if `below` is given."""
     return frozenset(f"{below}.{name}" if below else name for name in text.split())
 
 
