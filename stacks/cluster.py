@@ -44,10 +44,8 @@ def cluster_app(config: ClusterConfig | None = None) -> App:
     Exits with a message if the configuration is invalid.
     """
     flags = feature_flags(FLAGS.read_text(encoding="utf-8"))
-    # cdk.json's own flags take precedence. Preflight also applies the CDK's built-in rules, in the same engine, so that
-    # synthesis builds one engine instead of two. `cdk --no-validation` sets CDK_VALIDATION.
-    app = App(analytics_reporting=False, builtin_cloud_formation_validation=False, context=flags)
-    Preflight.apply(app, strict=os.environ.get("CDK_VALIDATION") != "false")
+    app = App(analytics_reporting=False, context=flags)  # cdk.json's own flags take precedence
+    Preflight.apply(app)
     try:
         config = config or ClusterConfig.from_context(app.node.get_all_context())
         validate(config, os.environ.get("CDK_DEFAULT_REGION", ""))  # the CDK CLI sets it

@@ -8,13 +8,13 @@ import pwd
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TypeVar
 
 from agent.launch.launcher_command import launcher_environment
 from agent.polling import wait_until
-from agent.remote import processes
+from agent.remote import processes, rank_leftovers
 from agent.remote.ssh import OWN_TREE, TIMED_OUT, Completed, answers, as_root, remote_command
 from agent.spec import untrusted_json
 from agent.spec.long_lines import SEPARATOR
@@ -29,6 +29,10 @@ MASTER: Final = "this master"
 """The master's name in the results of `Hosts.everywhere`."""
 LEFTOVERS: Final = "leftovers"
 """The command for root that removes the leftovers of ranks."""
+CLEAR_S: Final = 30.0 + rank_leftovers.CLEARING_S
+"""Time limit for this command."""
+
+Key = TypeVar("Key")
 
 
 class Hosts:
@@ -79,17 +83,20 @@ class Hosts:
         """
         hosts = {host.name: host for host in self._spec.hosts}
         nodes: dict[str, Node | None] = {MASTER: None, **hosts}
-        commands = {name: self.remote(host, argv) for name, host in nodes.items()}
-        admitting = {f"root@{name}": as_root(host, admission) for name, host in hosts.items()}
-        clearing = {f"leftovers@{host.name}": as_root(host, LEFTOVERS) for host in dirty}
+        clearing = {(LEFTOVERS, host.name): as_root(host, LEFTOVERS) for host in dirty}
+        admitting = {("root", name): as_root(host, admission) for name, host in hosts.items()}
+        preparing = {("", name): self.remote(host, argv) for name, host in nodes.items()}
         self._unprepared = list(nodes.values())
-        done = self._run_all({**commands, **admitting, **clearing}, timeout_s)
-        self._unprepared = [nodes[name] for name in commands if name not in done or done[name].status == TIMED_OUT]
-        return (
-            {name: done[name] for name in commands if name in done},
-            {name.partition("@")[2]: done[name] for name in admitting if name in done},
-            {name.partition("@")[2]: done[name] for name in clearing if name in done},
+        # The short commands come first, because only 64 run at a time.
+        done = self._run_all({**clearing, **admitting, **preparing}, timeout_s, to_finish=clearing)
+        prepared, admitted, cleared = (
+            {name: done[key] for key in keys if key in done for _, name in [key]}
+            for keys in (preparing, admitting, clearing)
         )
+        self._unprepared = [
+            node for name, node in nodes.items() if name not in prepared or prepared[name].status == TIMED_OUT
+        ]
+        return prepared, admitted, cleared
 
     def end_preparation(self) -> None:
         """Kill the processes of a preparation that was cancelled or has timed out, on the nodes that had not finished.
@@ -100,27 +107,39 @@ class Hosts:
             nodes, self._unprepared = self._unprepared, []
             self.signal_run(signal.SIGKILL, wait_s=5.0, ranks_only=False, hosts=nodes, as_rank=False)
 
-    def clear(self, hosts: Sequence[Node], timeout_s: float) -> dict[str, Completed]:
+    def clear(self, hosts: Sequence[Node]) -> dict[str, Completed]:
         """Kill all processes of the ranks' user on these hosts, and remove its files and shared memory, as root.
 
         No rank that is still needed may run there. Return the results by host name; a failed command is also a result.
-        Hosts that have not finished at a cancellation are missing.
+        Hosts on which it had not started at a cancellation are missing.
         """
-        return self._run_all({host.name: as_root(host, LEFTOVERS) for host in hosts}, timeout_s)
+        commands = {host.name: as_root(host, LEFTOVERS) for host in hosts}
+        return self._run_all(commands, CLEAR_S, to_finish=commands)
 
-    def _run_all(self, commands: Mapping[str, Sequence[str]], timeout_s: float) -> dict[str, Completed]:
-        """Run the commands concurrently, at most 64 at a time; return the results by name. Calls `on_poll` meanwhile.
+    def _run_all(
+        self, commands: Mapping[Key, Sequence[str]], timeout_s: float, *, to_finish: Container[Key] = ()
+    ) -> dict[Key, Completed]:
+        """Run the commands concurrently, at most 64 at a time; return the results by key. Calls `on_poll` meanwhile.
 
-        At a cancellation, unfinished commands are not waited for, and are missing in the result.
+        At a cancellation, unfinished commands are not waited for, and are missing in the result. Commands in
+        `to_finish`, which clear a host, are waited for once they have started, because they would kill the ranks of the
+        next run. They have the time limit CLEAR_S instead of `timeout_s`.
         """
         pool = concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(commands))))
         try:
-            futures = {pool.submit(self._run, command, timeout_s): host for host, command in commands.items()}
+            futures = {
+                pool.submit(self._run, command, CLEAR_S if key in to_finish else timeout_s): key
+                for key, command in commands.items()
+            }
             waiting = set(futures)
             while waiting and not self._is_cancelled():
                 _, waiting = concurrent.futures.wait(waiting, timeout=POLL_S)
                 self._on_poll()
-            return {name: future.result() for future, name in futures.items() if future.done()}
+            clearing = {future for future in waiting if not future.cancel() and futures[future] in to_finish}
+            while clearing:
+                _, clearing = concurrent.futures.wait(clearing, timeout=POLL_S)
+                self._on_poll()
+            return {key: future.result() for future, key in futures.items() if future.done() and not future.cancelled()}
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

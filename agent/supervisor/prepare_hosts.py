@@ -16,7 +16,7 @@ from agent.files.atomic_write import MAKE_ROOM, new_directory, reports_full_disk
 from agent.launch.launcher_command import Interpreters
 from agent.launch.run_hosts import MASTER, Hosts, tail
 from agent.preflight.report import replace_remedy
-from agent.remote import rank_leftovers, secret_files
+from agent.remote import secret_files
 from agent.remote.ssh import SSH_FAILED, Completed
 from agent.runs.node_claims import Runs
 from agent.spec.laptop_requests import secrets_command
@@ -70,10 +70,11 @@ def prepare(
             again = f"`fab resume {spec.run_id}`"
             remedy = again if name == MASTER else f"{replace_remedy(name)}, then {again}"
             raise PreparationError({name: f"{error}; do: {remedy}"}) from None
-    # Files on the hosts in `cleared` are from earlier attempts of this run, and are kept.
-    _remove_leftovers(
-        hosts, [host for host in spec.hosts if host not in new and prepared[host.name].has_rank_processes]
-    )
+    # Files on hosts without such processes are from earlier attempts of this run, and are kept. A process that has
+    # started since its host was cleared, such as a copy of data, must not run beside the ranks.
+    busy = [host for host in spec.hosts if prepared[host.name].has_rank_processes]
+    if busy and (found := failures(hosts.clear(busy))):
+        raise PreparationError(found)
     cleared |= hosts_now
     remote = functools.partial(hosts.remote, as_rank=True)
     if failed := secret_files.distribute(secret_files.master_directory(Path.home()), spec, remote):
@@ -132,12 +133,6 @@ def interpreters(prepared: Mapping[str, prepare_node.Prepared]) -> Interpreters:
         raise PreparationError({", ".join(of_hosts): f"{what}: {paths}; do: `fab replace` the node that differs"})
     ranks = next(iter(of_hosts.values()))
     return Interpreters(launcher=master.python, ranks=ranks.python, runtime=ranks.runtime)
-
-
-def _remove_leftovers(hosts: Hosts, dirty: Sequence[Node]) -> None:
-    """Remove the processes and files that ranks have left on these hosts. Raises PreparationError if this fails."""
-    if dirty and (found := failures(hosts.clear(dirty, 30.0 + rank_leftovers.CLEARING_S))):
-        raise PreparationError(found)
 
 
 def stage(spec: RunSpec) -> None:

@@ -372,11 +372,9 @@ watch() {
       keys
       next_s=$((SECONDS + ${DEEPCDK_KEYS_S:-3600}))
     fi
-    # The master checks for new nodes often, because runs wait for them; a worker only while the cluster forms, and most
-    # often until it finds the master's key.
+    # The master checks for new nodes often, because runs wait for them; a worker only while the cluster forms.
     pause_s=10
-    if [[ $role == master ]] || ((passes < 30)); then pause_s=2; fi
-    if [[ $role == worker && $there != */master.pub/* ]]; then pause_s=1; fi
+    if [[ $role == master || $there != */master.pub/* ]] || ((passes < 30)); then pause_s=2; fi
     sleep "${DEEPCDK_PAUSE_S:-$pause_s}" 8>&- &
     wait $!
   done

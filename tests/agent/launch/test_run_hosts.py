@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from agent.launch.run_hosts import Hosts
+from agent.launch.run_hosts import CLEAR_S, LEFTOVERS, MASTER, Hosts
 from agent.remote import ssh
 from agent.remote.ssh import Completed
 from tests.factories import AGENT, make_spec
@@ -128,6 +129,38 @@ def test_preparation_is_killed_only_on_nodes_still_preparing() -> None:
     (only,) = sent
     assert only[1] == "deeplearning-worker2", "the login user's processes, so no other user may kill them"
     assert " one SIGKILL " in only[-1] and "--ranks-only" not in only[-1]
+
+
+def test_root_clears_the_dirty_hosts_while_all_nodes_are_prepared() -> None:
+    sent: list[tuple[Sequence[str], float]] = []
+
+    def run(argv: Sequence[str], timeout_s: float) -> Completed:
+        sent.append((argv, timeout_s))
+        return Completed(status=0, output=argv[-1])
+
+    two = SPEC.hosts[1]
+    prepared, admitted, cleared = hosts(run).prepare(["prepare"], 1800.0, admission="run 1 10.0.0.1", dirty=[two])
+    names = [host.name for host in SPEC.hosts]
+    assert (set(prepared), set(admitted), set(cleared)) == ({MASTER, *names}, set(names), {two.name})
+    assert [found.output for found in admitted.values()] == ["run 1 10.0.0.1"] * 2
+    assert [(list(argv), limit_s) for argv, limit_s in sent if argv[-1] == LEFTOVERS] == [
+        (list(ssh.as_root(two, LEFTOVERS)), CLEAR_S)
+    ]
+
+
+def test_clearing_that_has_started_is_waited_for_at_a_cancellation() -> None:
+    """It would kill the ranks of the run that gets the host next."""
+    is_cancelled, ended = threading.Event(), threading.Event()
+
+    def run(argv: Sequence[str], timeout_s: float) -> Completed:
+        is_cancelled.set()
+        if argv[-1] == LEFTOVERS:
+            time.sleep(0.3)
+            ended.set()
+        return Completed(status=0, output="")
+
+    found = hosts(run, is_cancelled=is_cancelled.is_set).clear(SPEC.hosts[:1])
+    assert ended.is_set() and set(found) == {SPEC.hosts[0].name}
 
 
 def test_launcher_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,10 +72,10 @@ class Prepared(Hosts):
         return (
             {name: done(0, line) for name in (MASTER, *names)},
             {name: done(0, f"a banner\n{admission}\n") for name in names} | self.refused,
-            self.clear(dirty, timeout_s) | self.stuck,
+            self.clear(dirty) | self.stuck,
         )
 
-    def clear(self, hosts: Sequence[Node], timeout_s: float) -> dict[str, Completed]:
+    def clear(self, hosts: Sequence[Node]) -> dict[str, Completed]:
         self.cleared += [host.name for host in hosts]
         return {host.name: done(0, "") for host in hosts}
 
@@ -99,7 +99,9 @@ def test_root_clears_hosts_that_another_run_may_have_used_or_with_processes_of_r
     assert cleared == {ONE.instance_id, TWO.instance_id}, "what has left the run may have had another one since"
     assert hosts.prepared(cleared, has_rank_files=True) == []
     assert hosts.prepared(cleared, has_rank_processes=True) == [ONE.name, TWO.name]
-    assert hosts.prepared(set(), has_rank_processes=True) == [ONE.name, TWO.name], "each host once"
+    assert hosts.prepared(set()) == [ONE.name, TWO.name]
+    again = hosts.prepared({ONE.instance_id}, has_rank_processes=True)
+    assert again == [TWO.name, ONE.name, TWO.name], "also processes that have started since"
 
 
 def test_host_with_unkillable_processes_gets_no_rank(spec: RunSpec) -> None:
@@ -179,9 +181,7 @@ def test_nodes_with_different_pythons_are_reported_with_the_paths() -> None:
 
 def test_host_with_remaining_process_gets_no_rank(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts, cleared = Prepared(spec), {ONE.instance_id}
-    monkeypatch.setattr(
-        hosts, "clear", lambda hosts, timeout_s: {TWO.name: done(1, "cannot kill processes of an earlier run: 7")}
-    )
+    monkeypatch.setattr(hosts, "clear", lambda hosts: {TWO.name: done(1, "cannot kill processes of an earlier run: 7")})
     with pytest.raises(PreparationError, match=f"{TWO.name}: cannot kill processes of an earlier run: 7"):
         hosts.prepared(cleared, has_rank_processes=True)
     assert cleared == {ONE.instance_id}
