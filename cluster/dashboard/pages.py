@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.spec.run_states import LIVE_STATES, QUEUED
 from cluster.aws.prices import as_of, shown
+from cluster.cli import COMMAND
 from cluster.nodes.occupancy import shortened
 from cluster.report import output_formats
 from cluster.report.run_files import document, number
@@ -262,7 +263,7 @@ def templates() -> Environment:
 
     found = output_formats.templates()
     found.loader = ChoiceLoader([PackageLoader(__package__), *filter(None, [found.loader])])
-    found.globals |= {"columns": COLUMNS, "groups": GROUPS, "step": ROWS}
+    found.globals |= {"columns": COLUMNS, "command": COMMAND, "groups": GROUPS, "step": ROWS}
     found.filters |= {
         "plain": plain, "span": span, "money": money, "moment": moment, "price": shown, "as_of": as_of, "share": share,
         "group": group, "owner": owner, "trial": trial, "percent": percent, "duration": duration,

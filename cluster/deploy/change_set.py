@@ -143,7 +143,8 @@ def planned(
             except AwsError as error:  # it must not hide the first error
                 warn(
                     f"change set {name} of stack {stack} may be left: {error.what}. It costs nothing, and the next "
-                    "deployment of the stack deletes it"
+                    "deployment of the stack deletes it; check the stack's termination protection, because it may have "
+                    "changed"
                 )
             raise
         _delete(aws, stack, name, before)

@@ -6,6 +6,7 @@ standard output.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -131,7 +132,8 @@ def compile_packages(directories: Sequence[str]) -> None:
     if packages:
         null = subprocess.DEVNULL
         words = ("nice", "-n", "19", sys.executable, "-m", "compileall", "-qq", *packages)
-        subprocess.Popen(words, stdin=null, stdout=null, stderr=null, start_new_session=True)
+        with contextlib.suppress(OSError):  # the upload is complete without it
+            subprocess.Popen(words, stdin=null, stdout=null, stderr=null, start_new_session=True)
 
 
 def unpack_as(target: Path, data: bytes) -> int:

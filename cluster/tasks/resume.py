@@ -54,10 +54,10 @@ def resume(
     """
     Continue a stopped or failed run from its last checkpoint, in the same directory.
 
-    The run gets as many nodes as before, or --nodes. fab asks before it adds nodes. With another number of ranks, a
-    recipe keeps the images per step and divides them among the ranks. --max-cost and --max-hours count earlier
-    attempts. These limits, --then-stop and --notify stay as they were, unless given. To drop them: --max-cost none,
-    --max-hours none, --keep-workers, --notify none.
+    The run gets as many nodes as before, or --nodes. You are asked before nodes are added. With another number of
+    ranks, a recipe keeps the images per step and divides them among the ranks. --max-cost and --max-hours count
+    earlier attempts. These limits, --then-stop and --notify stay as they were, unless given. To drop them: --max-cost
+    none, --max-hours none, --keep-workers, --notify none.
 
     Example: fab resume 20261120-121314-digits-ab12
     """

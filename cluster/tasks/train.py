@@ -82,7 +82,7 @@ class TrainFlags:
 def train(
     *,
     set_: Set = (),
-    nodes: Annotated[int, "worker nodes to train on; fab asks before it adds nodes", whole(lowest=1)] = 2,
+    nodes: Annotated[int, "worker nodes to train on; you are asked before nodes are added", whole(lowest=1)] = 2,
     flags: TrainFlags,
     queue: Queue = False,
     yes: Yes = False,

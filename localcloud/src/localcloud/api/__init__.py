@@ -9,9 +9,9 @@ _loader_of = functools.cache(botocore.loaders.create_loader)
 
 
 def _create_loader(search_path_string: str | None = None) -> botocore.loaders.Loader:
-    """Return the loader of service models that the whole process shares.
+    """Return the loader of service models that all sessions of botocore in this process share.
 
-    moto creates one for each service and session. Each would list all services and parse the same files again.
+    Importing moto creates three sessions, and each would list all services and parse the same files again.
     """
     return _loader_of(search_path_string)
 
