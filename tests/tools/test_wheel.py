@@ -136,9 +136,8 @@ def test_wheel_has_the_templates_of_cdk_init(packages: Path) -> None:
 
 @needs_cdk
 def test_report_has_its_templates(packages: Path, project: Path) -> None:
-    code = (
-        "from deepcdk.cluster.report import formats; print(formats.templates().get_template('page.html.j2').filename)"
-    )
+    module = "from deepcdk.cluster.report import output_formats"
+    code = f"{module}; print(output_formats.templates().get_template('page.html.j2').filename)"
     done = python(packages, project, code)
     assert (done.returncode, done.stdout.startswith(str(packages))) == (0, True), done.stderr
 

@@ -78,7 +78,7 @@ def test_second_run_mounts_lustre_once(lab: Lab) -> None:
     before = node.files()
     booted(node)
     assert node.files() == before
-    assert node.text("mounts").count("lustre") == 1
+    assert node.text("mounts").count("-t lustre ") == 1
 
 
 def test_unreachable_lustre_file_system_fails_boot_and_is_reported(lab: Lab) -> None:
