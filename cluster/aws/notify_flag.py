@@ -14,7 +14,7 @@ from cluster.errors import DeepcdkError, UsageError
 TOPIC: Final = "topic"
 """Placeholder for the topics of the cluster's alarms."""
 NOBODY: Final = "none"
-"""Value of `fab resume --notify`, alone, to notify nobody and drop the run's earlier values."""
+"""Value of `fab resume --notify`, alone: no notifications; the run's earlier values are dropped."""
 _ADDRESS: Final = re.compile(r"[^\s@/'\"|;&<>$]+@[^\s@/'\"|;&<>$]+\.[a-z]+", re.IGNORECASE)
 
 

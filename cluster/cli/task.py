@@ -31,7 +31,7 @@ Port = Annotated[int, "port on this machine; default: any free port", whole(lowe
 Notify = Annotated[
     tuple[str, ...],
     "shell command that the master starts when the run ends, fails, restarts, waits for nodes or is near a limit. It "
-    "gets JSON on stdin. Or topic: the SNS topic of the alarms, which sends mail to alarm_emails. Or none: nobody",
+    "gets JSON on stdin. Or topic: the SNS topic of the alarms, which sends mail to alarm_emails. Or none",
 ]
 Queue = Annotated[bool, "if another run is live, wait in the queue; default: fail"]
 Browser = Annotated[bool, "open the browser, if there is a display"]

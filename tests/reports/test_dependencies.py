@@ -34,6 +34,7 @@ from tests.factories import make_master, make_node
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
 KIND: Final = "x86_64-py3.12"
+WHEEL: Final = "inhouse-2.0-py3-none-any.whl"
 BACKEND: Final = """
 import pathlib, zipfile
 NAME, TAG = {name!r}, {tag!r}
@@ -213,8 +214,8 @@ SIGN_INS: Final = {
         "UV_INDEX_CORP_X_PASSWORD": "s3cret",
     },
     "netrc": {"UV_DEFAULT_INDEX": "http://{0}/packages"},
-    "direct": {"DIRECT": "inhouse @ http://s3cret@{0}/files/inhouse-2.0-py3-none-any.whl"},
-    "signed": {"DIRECT": "inhouse @ http://{0}/open/inhouse-2.0-py3-none-any.whl?Signature=s3cret"},
+    "direct": {"DIRECT": "inhouse @ http://s3cret@{0}/files/" + WHEEL},
+    "signed": {"DIRECT": "inhouse @ http://{0}/open/" + WHEEL + "?Signature=s3cret"},
 }
 
 
@@ -239,7 +240,7 @@ def test_laptop_uploads_packages_only_it_can_download(
 
 def test_nodes_download_direct_url(tmp_path: Path, private_index: str) -> None:
     """Nodes looked for the package in their index."""
-    url = f"http://{private_index}/open/inhouse-2.0-py3-none-any.whl"
+    url = f"http://{private_index}/open/{WHEEL}"
     found = packed(write_project(tmp_path, "import inhouse", requirements__txt=f"inhouse @ {url}\n"))
     assert f"inhouse @ {url} \\\n    --hash=sha256:" in found.environment.lock
     assert found.environment.packages == {"inhouse": "2.0"}
@@ -257,7 +258,7 @@ def test_nodes_download_public_files_of_index_with_login(
         (tmp_path / "uv.toml").write_text(f"index-url = 'http://ann:s3cret@{private_index}/packages'\n")
     elif where == "index":
         monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://ann:s3cret@{private_index}/packages")
-    direct = f"inhouse @ http://{other}/open/inhouse-2.0-py3-none-any.whl"
+    direct = f"inhouse @ http://{other}/open/{WHEEL}"
     requirement = direct if where == "netrc" else "inhouse"
     found = packed(write_project(tmp_path, "import inhouse", requirements__txt=f"{requirement}\n"))
     assert found.wheels is None
@@ -369,7 +370,7 @@ def test_incomplete_download_is_retried_once(
         environ={"XDG_CACHE_HOME": str(tmp_path / "cache")},
         credentials={f"http://{private_index}/packages": ("ann", "s3cret")},
     )
-    file = File(url=f"http://{private_index}/files/inhouse-2.0-py3-none-any.whl")
+    file = File(url=f"http://{private_index}/files/{WHEEL}")
     if most == 2:
         with pytest.raises(RequirementsError, match=r"received [\d,]+ of [\d,]+ bytes") as caught:
             builder.installable(Package(name="inhouse"), file)
@@ -387,9 +388,7 @@ def test_wrong_file_password_is_reported_with_variables_to_set(private_index: st
         credentials={f"http://{private_index}/packages": ("oauth2accesstoken", "")},
     )
     with pytest.raises(RequirementsError, match="401") as caught:
-        builder.installable(
-            Package(name="inhouse"), File(url=f"http://{private_index}/files/inhouse-2.0-py3-none-any.whl")
-        )
+        builder.installable(Package(name="inhouse"), File(url=f"http://{private_index}/files/{WHEEL}"))
     assert "UV_INDEX_NAME_PASSWORD" in caught.value.remedy
 
 
