@@ -8,11 +8,12 @@ Otherwise jsii, which connects Python to the CDK, uses the `node` in PATH.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.cli import VERSION, check_platform, packaged_node
+from cluster.cli import COLLECT_AFTER, VERSION, check_platform, packaged_node
 
 if TYPE_CHECKING:
     from aws_cdk import App
@@ -34,8 +35,9 @@ def app(config: ClusterConfig | None = None) -> App:
     """Return a CDK app with a cluster. You can add your own stacks to it.
 
     `config` describes the cluster. By default, it is read from the context that the CDK CLI reads from cdk.json. Exits
-    with a message if the context is invalid, or if the CDK cannot be unpacked.
+    with a message if the context is invalid, or if the CDK cannot be unpacked. Garbage collection becomes rarer.
     """
+    gc.set_threshold(COLLECT_AFTER)
     from jsii.errors import JSIIError
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -41,7 +42,9 @@ def main() -> None:
     """Run the tasks on the command line and exit with their status. Ctrl-C works during imports as it does later."""
     try:
         keep_bytecode(Path(__file__).parents[1])
-        from cluster.cli import check_platform
+        from cluster.cli import COLLECT_AFTER, check_platform
+
+        gc.set_threshold(COLLECT_AFTER)
 
         check_platform()  # before modules are imported that Windows lacks
 

@@ -34,8 +34,8 @@ def environment(spec: RunSpec, inherited: Mapping[str, str], python: str, interf
 
     They are the launcher's (`inherited`), those for the network `interface` and for joining other ranks, and the
     user's, which take precedence. `python` is the ranks' Python; its folder comes first in a user program's PATH.
-    PYTHONPATH begins with the agent's folder, or for a user program with the check for Keras 3. Python's output is
-    unbuffered, so lines appear immediately and are not lost when the rank is killed. TensorFlow's log begins at
+    PYTHONPATH begins with the agent's folder, or for a user program with its hooks (`program_hooks`). Python's output
+    is unbuffered, so lines appear immediately and are not lost when the rank is killed. TensorFlow's log begins at
     warnings, unless a variable sets its level.
     """
     result = {
@@ -52,8 +52,8 @@ def environment(spec: RunSpec, inherited: Mapping[str, str], python: str, interf
         result["PATH"] = f"{Path(python).parent}:{result.get('PATH', os.defpath)}"
         if spec.keras == 2:
             result["TF_USE_LEGACY_KERAS"] = "1"
-    # A recipe imports modules of the agent. For a program, the check reports what would fail silently under Keras 3.
-    path = f"{spec.agent_directory}/agent/launch/keras3_check" if spec.program else spec.agent_directory
+    # A recipe imports modules of the agent. For a program, hooks report what would fail silently under Keras 3.
+    path = f"{spec.agent_directory}/agent/launch/program_hooks" if spec.program else spec.agent_directory
     return result | given | {"PYTHONPATH": ":".join(filter(None, [path, given.get("PYTHONPATH", "")]))}
 
 

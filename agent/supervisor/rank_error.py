@@ -20,7 +20,7 @@ _OF_LAUNCHERS: Final = re.compile(
 _OF_AUTOGRAPH: Final = ": in user code:"
 """End of the first line of an exception in a `tf.function`. The traceback and the exception itself follow, indented."""
 _HINT: Final = "deepcdk: "
-"""Prefix of an explanation after a traceback (`agent.launch.keras3_check`)."""
+"""Prefix of an explanation after a traceback (`agent.launch.program_hooks`)."""
 _MAX_ERROR: Final = 300
 _ERROR_STATUSES: Final = (1, 2)
 """Exit statuses of programs that print a reason: Python's `sys.exit("text")`, and argparse."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import gc
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.aws.credentials import share_credentials
@@ -72,7 +70,7 @@ class Aws:
         """
         with self._lock:
             if (service, impatient) not in self._clients:
-                with _without_gc(), aws_errors(f"calling {service}"):
+                with aws_errors(f"calling {service}"):
                     self._clients[service, impatient] = self._make(service, impatient)
             return self._clients[service, impatient]
 
@@ -220,18 +218,3 @@ class IgnoredCodes:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         response = getattr(error, "response", None)  # it is None for a timeout
         return isinstance(response, Mapping) and response.get("Error", {}).get("Code") in self._codes
-
-
-@contextlib.contextmanager
-def _without_gc() -> Iterator[None]:
-    """Disable the garbage collector in a block, and restore its state afterwards.
-
-    For loading a service model, which creates more than 100,000 containers and no garbage.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -26,6 +26,10 @@ FOR_NODES: Final = CODE / "for_nodes" if IS_INSTALLED else CODE
 """Directory of `agent` and `payload` in the form that nodes run. A wheel's importable copies are inside
 of `deepcdk`.
 """
+COLLECT_AFTER: Final = 200_000
+"""New objects until a garbage collection, for `gc.set_threshold`; Python's default is 700. The CDK's modules, or those
+of AWS's clients with their service models, create more than 100,000 objects and no garbage.
+"""
 
 
 def find_project() -> Path:

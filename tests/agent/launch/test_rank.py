@@ -124,9 +124,9 @@ def test_ranks_know_the_names_of_all_nodes(efs: Path, launcher: str) -> None:
     assert done.stdout == f"{hosts[0].name},{hosts[1].name} {hosts[1].name} 1\n", done.stderr
 
 
-def test_pythonpath_starts_with_the_agent_or_the_keras3_check() -> None:
+def test_pythonpath_starts_with_the_agent_or_the_program_hooks() -> None:
     tree = "/mnt/efs/payloads/aaaaaaaaaaaaaaaa"
-    for spec, first in ((make_spec, tree), (make_program_spec, f"{tree}/agent/launch/keras3_check")):
+    for spec, first in ((make_spec, tree), (make_program_spec, f"{tree}/agent/launch/program_hooks")):
         assert environment(spec(), {}, "/python", "")["PYTHONPATH"] == first
         given = spec(environment=(("PYTHONPATH", "/theirs"),))
         assert environment(given, {}, "/python", "")["PYTHONPATH"] == f"{first}:/theirs"

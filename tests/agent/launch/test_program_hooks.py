@@ -1,4 +1,4 @@
-"""The check that runs with a user's program: Keras 3's silent bug becomes an error, and its errors are explained."""
+"""The hooks in a user's program: Keras 3's silent bug is an error, its errors are explained, imports are faster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.launch.keras3_check.sitecustomize import explain
+from agent.launch.program_hooks.sitecustomize import explain
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -22,7 +22,7 @@ def run(
     number.
     """
     (tmp_path / "program.py").write_text(textwrap.dedent(program))
-    path = os.pathsep.join([str(PROJECT / "agent" / "launch" / "keras3_check"), str(tmp_path)])
+    path = os.pathsep.join([str(PROJECT / "agent" / "launch" / "program_hooks"), str(tmp_path)])
     return subprocess.run(
         [sys.executable, tmp_path / "program.py"],
         env={
@@ -86,11 +86,43 @@ def test_check_does_nothing_outside_of_a_rank(tmp_path: Path) -> None:
     done = run(tmp_path, "import sys; print(sys.excepthook is sys.__excepthook__)", HOROVOD_RANK="")
     assert done.stdout == "False\n"
     (tmp_path / "program.py").write_text("import sys; print(sys.excepthook is sys.__excepthook__)")
-    plain = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT / "agent" / "launch" / "keras3_check")}
+    plain = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT / "agent" / "launch" / "program_hooks")}
     alone = subprocess.run(
         [sys.executable, tmp_path / "program.py"], env=plain, capture_output=True, text=True, check=True
     )
     assert alone.stdout == "True\n"
+
+
+@pytest.mark.parametrize("rank", ["HOROVOD_RANK", "RANK", "OTHER"])
+@pytest.mark.parametrize("framework", ["tensorflow", "torch"])
+def test_framework_is_imported_without_garbage_collection_by_ranks(tmp_path: Path, framework: str, rank: str) -> None:
+    (tmp_path / f"{framework}.py").write_text("import gc\nprint(gc.isenabled())\n")
+    program = f"import gc, {framework}\nprint(gc.isenabled(), gc.get_freeze_count() > 0)"
+    is_rank = rank != "OTHER"
+    assert run(tmp_path, program, rank=rank).stdout == f"{not is_rank}\nTrue {is_rank}\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "during", "after"),
+    [("gc.disable()", False, "False 0"), ("kept = [[] for _ in range(300_000)]", True, "True 0")],
+    ids=["disabled by the program", "many objects"],
+)
+def test_garbage_collection_of_a_program_is_not_changed(tmp_path: Path, before: str, during: bool, after: str) -> None:
+    (tmp_path / "torch.py").write_text("import gc\nprint(gc.isenabled())\n")
+    program = f"import gc\n{before}\nimport torch\nprint(gc.isenabled(), gc.get_freeze_count())"
+    assert run(tmp_path, program).stdout == f"{during}\n{after}\n"
+
+
+def test_garbage_is_collected_after_a_failed_import(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('no libtorch.so')\n")
+    program = """
+        import gc
+        try:
+            import torch
+        except ImportError as error:
+            print(error, gc.isenabled())
+        """
+    assert run(tmp_path, program).stdout == "no libtorch.so True\n"
 
 
 @pytest.mark.full
