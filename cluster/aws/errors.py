@@ -226,11 +226,13 @@ def explain(error: Exception, action: str = "") -> AwsError | None:
                 where=action,
                 remedy="set HTTPS_PROXY, HTTP_PROXY and ALL_PROXY to an address such as http://proxy.example:3128",
             )
-        text = _unreadable() or "; ".join([*getattr(error, "__notes__", ()), str(error)])
+        is_silent = isinstance(error, exceptions.HTTPClientError | exceptions.ConnectionError)
+        if not is_silent and (unreadable := _unreadable()):
+            return AwsError(unreadable, where=action, remedy="make this file readable for your user, then repeat")
+        text = "; ".join([*getattr(error, "__notes__", ()), str(error)])
         for names, what, remedy in _FAILURES:
             if isinstance(error, tuple(getattr(exceptions, name) for name in names)):
-                silent = isinstance(error, exceptions.HTTPClientError | exceptions.ConnectionError)
-                kind = NoAnswerError if silent else AwsError
+                kind = NoAnswerError if is_silent else AwsError
                 return kind(what.format(text), where=action, remedy=remedy.format(**words))
     # botocore reports some invalid settings with plain errors, such as an endpoint without http:// or an invalid number
     # of attempts.
@@ -252,7 +254,7 @@ def _unreadable() -> str:
     for name, usual in (("AWS_CONFIG_FILE", "config"), ("AWS_SHARED_CREDENTIALS_FILE", "credentials")):
         path = Path(os.environ.get(name) or Path.home() / ".aws" / usual).expanduser()
         if path.exists() and not os.access(path, os.R_OK):
-            return f"{path} cannot be read: permission denied"
+            return f"your AWS settings cannot be read: {path}: permission denied"
     return ""
 
 

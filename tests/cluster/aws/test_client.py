@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import botocore.exceptions as boto
@@ -85,6 +86,23 @@ def test_missing_credentials_are_reported(aws: Aws, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
     with pytest.raises(AwsError, match="no AWS credentials"), aws_errors("looking"):
         aws.client("ec2").describe_instances()
+
+
+def test_unreadable_settings_are_reported_unless_the_network_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "config"
+    settings.touch()
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(settings))
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    found = errors.explain(boto.NoRegionError())
+    assert found is not None
+    assert (found.what, found.remedy) == (
+        f"your AWS settings cannot be read: {settings}: permission denied",
+        "make this file readable for your user, then repeat",
+    )
+    silence = errors.explain(boto.EndpointConnectionError(endpoint_url="http://198.18.0.1"))
+    assert isinstance(silence, NoAnswerError) and "198.18.0.1" in silence.what
 
 
 def test_clients_are_cached_and_the_price_list_is_in_us_east_1(aws: Aws) -> None:
