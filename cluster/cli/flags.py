@@ -51,6 +51,12 @@ class Flag:
         return f"--{self.parameter.strip('_').replace('_', '-')}"
 
     @property
+    def described(self) -> str:
+        """Return the help text, followed by a default that the text does not name; not for switches."""
+        is_complete = not self.default or isinstance(self.default, bool) or "default:" in self.help
+        return self.help if is_complete else f"{self.help}; default: {self.default}"
+
+    @property
     def typed_default(self) -> Any:
         """Return the default for Invoke, which infers the flag's type from it; None if a reader converts the flag's
         text.
@@ -95,7 +101,10 @@ def call(declared: Callable[..., T], values: Mapping[str, Any]) -> T:
 
 
 def changed(group: object) -> list[str]:
-    """Return the flags of a group, as they are typed, whose values differ from their defaults."""
+    """Return the flags of a group and of the groups in it, as they are typed, whose values differ from their defaults.
+
+    `group` is an object of a dataclass of flags.
+    """
     values = {name: getattr(group, name) for name in inspect.signature(type(group)).parameters}
     inner = {name for name, value in values.items() if dataclasses.is_dataclass(value)}
     own = [flag for flag in flags_of(type(group)) if flag.parameter in values.keys() - inner]

@@ -70,7 +70,7 @@ class Task(invoke.tasks.Task[Callable[..., None]]):
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """Return Invoke's arguments. Invoke removes each text from `help`, so it is filled again for each call."""
-        self.help = {flag.parameter: with_command(flag.help) for flag in self.flags}
+        self.help = {flag.parameter: with_command(flag.described) for flag in self.flags}
         return super().get_arguments(ignore_unknown_help)
 
     def __call__(self, *args: Any, **values: Any) -> Any:

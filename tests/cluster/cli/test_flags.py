@@ -50,6 +50,19 @@ def test_flags_are_declared_once_with_name_default_and_help_in_order() -> None:
     ]
 
 
+def test_help_names_defaults_once() -> None:
+    def declared(
+        *,
+        nodes: Annotated[int, "workers", whole(lowest=1)] = 2,
+        port: Annotated[int, "a port; default: any", whole(lowest=1)] = 8,
+        into: Annotated[str, "a directory"] = "",
+        browser: Annotated[bool, "open it"] = True,
+    ) -> None: ...
+
+    shown = [flag.described for flag in flags_of(declared)]
+    assert shown == ["workers; default: 2", "a port; default: any", "a directory", "open it"]
+
+
 def test_function_gets_typed_values_and_groups() -> None:
     assert given() == ((), Group(), False)
     assert given(set_=["a=b"], batch_per_rank="8", cycle_time_ms="2.5", force=True) == (
