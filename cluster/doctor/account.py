@@ -80,8 +80,10 @@ def judge_bootstrap(there: bootstraps.Bootstrap) -> Finding:
         unseen = "" if there.bucket_exists else f"; this user may not see bucket {there.bucket}"
         return finding(name, OK, f"version {there.version}: {there.place}{unseen}")
     old = f"version {there.version} is too old; the minimum is {bootstraps.MIN_VERSION}"
-    what = f"the CDK is not bootstrapped: {there.place}" if there.version is None else f"{old}: {there.place}"
-    return finding(name, WARN, what, "run `fab up`, which asks, then bootstraps once; it creates a bucket and roles")
+    if there.version is not None:
+        return finding(name, WARN, f"{old}: {there.place}", "run `fab up`, which asks, then updates the bootstrap")
+    remedy = "run `fab up`, which asks, then bootstraps once; it creates a bucket and roles"
+    return finding(name, WARN, f"the CDK is not bootstrapped: {there.place}", remedy)
 
 
 def stack(subject: Subject) -> Iterator[Finding]:
@@ -136,7 +138,7 @@ def key_pair(subject: Subject) -> Iterator[Finding]:
     try:
         own = keypair.own_keys(subject.home, subject.key)
     except DeepcdkError as error:
-        yield finding(check_name, FAIL, error.what, error.remedy)
+        yield finding(check_name, FAIL, f"{error.what}; {error.where}" if error.where else error.what, error.remedy)
         return
     if described is None:
         try:

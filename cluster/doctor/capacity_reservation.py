@@ -73,8 +73,11 @@ def judge_reservation(
         return found(FAIL, f"{wanted} is in {zone}, but the workers would be in {', '.join(sorted(zones))}", remedy)
     free = int(described["AvailableInstanceCount"])
     what = f"{wanted}: {free} of {described['TotalInstanceCount']} {kind} free in {zone}"
+    wait = "wait until instances of the reservation are free"
     if not deployed and free < config.workers:
-        return found(FAIL, f"{what}, but workers is {config.workers}", f"set workers to {free} or less")
+        fewer = f"set workers to {free} or less" if free else f"{wait}, or set workers = 0"
+        return found(FAIL, f"{what}, but workers is {config.workers}", fewer)
     if not deployed and free < config.max_workers:
-        return found(WARN, f"{what}, but max_workers is {config.max_workers}", f"set max_workers to {free}")
+        fewer = f"set max_workers to {free}" if free else f"before you start workers, {wait}"
+        return found(WARN, f"{what}, but max_workers is {config.max_workers}", fewer)
     return found(OK, what)

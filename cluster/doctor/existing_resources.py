@@ -92,7 +92,7 @@ def judge_room(config: ClusterConfig, described: Sequence[Mapping[str, Any]], *,
     if room < config.workers:
         return finding("subnet room", FAIL, what, remedy)
     if room < config.max_workers:
-        return finding("subnet room", WARN, what, f"{remedy}; or set max_workers to {room}")
+        return finding("subnet room", WARN, what, f"{remedy}; or set max_workers to {room}" if room else remedy)
     return finding("subnet room", OK, what)
 
 

@@ -76,6 +76,7 @@ def test_each_bootstrap_state_is_reported(changes: dict[str, Any], state: str, s
     assert found.state == state
     assert says in found.what
     assert found.remedy or state == OK
+    assert ("creates a bucket" in found.remedy) == ("not bootstrapped" in says)
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,21 @@ def test_fix_depends_on_whether_reservation_can_become_active(state: str, remedy
 
 
 @pytest.mark.parametrize(
+    ("free", "workers", "remedy"),
+    [
+        (1, 2, "set workers to 1 or less"),
+        (0, 2, "wait until instances of the reservation are free, or set workers = 0"),
+        (3, 2, "set max_workers to 3"),
+        (0, 0, "before you start workers, wait until instances of the reservation are free"),
+    ],
+)
+def test_fix_for_full_reservation_is_a_possible_number(free: int, workers: int, remedy: str) -> None:
+    config = config_of(capacity_reservation=ID, workers=workers)
+    there = described(AvailableInstanceCount=free)
+    assert judge_reservation(config, there, ["us-east-1a"], deployed=False).remedy == remedy
+
+
+@pytest.mark.parametrize(
     ("keys", "deployed", "remedy"),
     [
         ({}, False, "set zones = us-east-1d"),

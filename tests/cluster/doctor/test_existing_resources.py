@@ -64,6 +64,11 @@ def test_private_subnets_need_addresses_for_workers(free: int, deployed: bool, s
     assert found.state == state
 
 
+def test_full_subnets_do_not_advise_a_maximum_of_zero() -> None:
+    found = judge_room(config_of(**EXISTING, workers=0), [subnet(PRIVATE, free=1)], deployed=False)
+    assert (found.state, "max_workers" in found.remedy) == (WARN, False)
+
+
 def target(vpc: str = "vpc-2", zone: str = "us-east-1a") -> dict[str, str]:
     return {"MountTargetId": "fsmt-1", "VpcId": vpc, "AvailabilityZoneName": zone}
 
