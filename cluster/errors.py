@@ -12,7 +12,10 @@ MAX_SHOWN: Final = 300
 
 
 class DeepcdkError(Exception):
-    """Report an error that ends a task. Only the tasks convert it to a message and an exit status."""
+    """Report an error that ends a task: what was wrong, and, unless "", where it was and what to do.
+
+    Only the tasks convert it to a message and an exit status.
+    """
 
     exit_status = 1
 
@@ -50,7 +53,8 @@ class SystemRefusedError(DeepcdkError):
         self.errno, reason = error.errno, error.strerror or str(error)
         what, remedy = f"the operating system reports: {reason}", "fix this cause, then repeat the command"
         if error.filename is not None:
-            what, remedy = f"cannot use {error.filename}: {reason}", "check this path, then repeat the command"
+            fix = "free some space there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check this path"
+            what, remedy = f"cannot use {error.filename}: {reason}", f"{fix}, then repeat the command"
         elif error.errno in _OF_OUTPUT:
             what, remedy = f"the output cannot be written: {reason}", "free some space, or write the output elsewhere"
         super().__init__(what, remedy=remedy)
@@ -82,7 +86,10 @@ class ConnectionFailedError(DeepcdkError, ConnectionError):
 
 
 class RemoteError(DeepcdkError, RuntimeError):
-    """Report a command that failed on the master, with its status and output."""
+    """Report a command that failed on the master, with its exit status. The message is `what`, followed by the output.
+
+    Without `remedy`, the message advises to fix what the output shows and to repeat the command.
+    """
 
     def __init__(self, what: str, *, status: int, output: str, where: str = "", remedy: str = "") -> None:
         self.status, self.output, shown = status, output, output.strip()

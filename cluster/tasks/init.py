@@ -49,7 +49,7 @@ def init(directory: Annotated[str, "directory of the project; default: the curre
     except FileExistsError:
         raise UsageError("DIR", directory, "is a file; give a directory, or a name that does not exist") from None
     except OSError as error:
-        remedy = "give a directory in which you may write: `deepcdk init DIR`"
+        remedy = "free some space there, or give a directory in which you may write: `deepcdk init DIR`"
         what, where = f"cannot write the project: {error.strerror}", str(error.filename or directory)
         raise DeepcdkError(what, where=where, remedy=remedy) from None
     print_sentence(f"{project}: " + (f"wrote {', '.join(written)}" if written else "nothing to write"))

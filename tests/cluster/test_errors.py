@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+
+import pytest
+
 from cluster.errors import (
     DeepcdkError,
     LiveRunError,
     NotReadyError,
     RemoteError,
+    SystemRefusedError,
     UsageError,
 )
 
@@ -34,6 +39,18 @@ def test_errors_carry_their_data() -> None:
         "  do: wait your turn with --queue, add nodes with `fab scale 5`, watch it with `fab attach --run one`, "
         "or stop it with `fab stop --run one`"
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.EACCES, "Permission denied", "/a"), "/a: Permission denied\n  do: check this path, then repeat"),
+        (OSError(errno.ENOSPC, "No space left", "/a"), "/a: No space left\n  do: free some space there, then repeat"),
+        (OSError(errno.ENOSPC, "No space left"), "No space left\n  do: free some space, or write the output elsewhere"),
+    ],
+)
+def test_system_error_has_a_fix_for_its_cause(error: OSError, message: str) -> None:
+    assert message in str(SystemRefusedError(error))
 
 
 def test_every_unready_node_shows_its_console() -> None:
