@@ -97,9 +97,9 @@ class Bench:
         return tuple(each for each in self.measurements if each.cell.kind in kinds)
 
     def efficiency(self, measurement: Measurement) -> float | None:
-        """Return images/s per rank, relative to the fewest nodes with the same network and batch; 1 if it is the same.
+        """Return images/s per rank, as a fraction of those on the fewest nodes with the same network and batch.
 
-        Returns None for a measurement that is not of training.
+        Returns 1 for the measurement on the fewest nodes, and None for a measurement that is not of training.
         """
         cell = measurement.cell
         if cell.kind != TRAINING:
@@ -117,10 +117,15 @@ def read_bench(directory: Path) -> Bench:
     path = directory / BENCH_FILE
     try:
         lines = read_regular(path, MAX_BYTES).decode("utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        raise DeepcdkError(
+            f"{directory} has no {BENCH_FILE}, the file with a benchmark's measurements",
+            remedy="give the id of a benchmark with measurements; `fab runs` lists the runs",
+        ) from None
     except OSError as error:
         raise DeepcdkError(
-            f"{BENCH_FILE} in {directory} cannot be read ({error.strerror})",
-            remedy="give the id of a benchmark with measurements; `fab runs` lists the runs",
+            f"{path} cannot be read ({error.strerror})",
+            remedy="make it a readable file, or delete it and fetch the run again with `fab fetch`",
         ) from None
     rounds: dict[tuple[Cell, int], dict[int, float]] = {}
     origin: Mapping[str, Any] = {}
