@@ -38,7 +38,7 @@ def ways_out(subject: Subject) -> Iterator[Finding]:
         tables = entries(ec2, "describe_route_tables", "RouteTables", Filters=mine)
     if not tables:
         return  # Every VPC has a main table, so this VPC does not exist; the check of its subnets reports it
-    yield judge_names(config, names_of(subject))
+    yield judge_dns_attributes(config, dns_attributes(subject))
     endpoints: _Answers = []
     if any(not _default_route(table_of(tables, each)) for each in config.private_subnet_ids):
         with aws_errors(f"describing the endpoints of {config.vpc_id}"):
@@ -46,8 +46,11 @@ def ways_out(subject: Subject) -> Iterator[Finding]:
     yield from judge_routes(config, tables, endpoints)
 
 
-def names_of(subject: Subject) -> dict[str, bool]:
-    """Return the VPC's attributes for name resolution by their names. EC2 returns one per call. Raises AwsError."""
+def dns_attributes(subject: Subject) -> dict[str, bool]:
+    """Return whether the existing VPC's enableDnsSupport and enableDnsHostnames are on, by these names.
+
+    Raises AwsError.
+    """
     vpc = subject.config.vpc_id
     with aws_errors(f"reading the attributes of {vpc}"):
         ec2 = subject.aws.client("ec2")
@@ -56,9 +59,9 @@ def names_of(subject: Subject) -> dict[str, bool]:
     return {"enableDnsSupport": support["Value"], "enableDnsHostnames": hostnames["Value"]}
 
 
-def judge_names(config: ClusterConfig, attributes: Mapping[str, bool]) -> Finding:
-    """Judge the VPC's attributes for name resolution. Unless both are on, file system names do not resolve (EFS,
-    "Mounting with a DNS name").
+def judge_dns_attributes(config: ClusterConfig, attributes: Mapping[str, bool]) -> Finding:
+    """Judge the attributes from `dns_attributes`. Unless both are on, file system names do not resolve (EFS, "Mounting
+    with a DNS name"), so the finding fails.
     """
     off = [name for name, value in attributes.items() if not value]
     if not off:
@@ -134,7 +137,11 @@ def _new_route(table: Mapping[str, Any]) -> str:
 
 
 def missing_services(config: ClusterConfig, table: Mapping[str, Any], endpoints: _Answers) -> list[str]:
-    """Return the AWS services that nodes call but that have no endpoint in the subnets of this route table."""
+    """Return the endpoint names of the AWS services that nodes call but cannot reach through an endpoint of the VPC.
+
+    `table` is the route table of the nodes' subnet, which a gateway endpoint must be in. `endpoints` are from
+    DescribeVpcEndpoints.
+    """
     there = {each["ServiceName"].rpartition(".")[2] for each in endpoints if _answers(each, table)}
     return [name for name in services(config) if name not in there]
 

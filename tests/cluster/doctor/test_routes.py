@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.doctor.finding import FAIL, OK, WARN, Finding
-from cluster.doctor.routes import judge_names, judge_routes, services, table_of, ways_out
+from cluster.doctor.routes import judge_dns_attributes, judge_routes, services, table_of, ways_out
 from tests.cluster.doctor.conftest import Examined, config_of
 
 VPC = "vpc-0123456789abcdef0"
@@ -41,10 +41,10 @@ def of_private(*routes: dict[str, str], endpoints: tuple[dict[str, Any], ...] = 
 )
 def test_both_attributes_of_name_resolution_must_be_on(off: list[str]) -> None:
     flags = {name: name not in off for name in ("enableDnsSupport", "enableDnsHostnames")}
-    found = judge_names(CONFIG, flags)
+    found = judge_dns_attributes(CONFIG, flags)
     assert (found.state, [name for name in flags if name in found.what]) == (FAIL, off)
     assert found.remedy.count(f"modify-vpc-attribute --vpc-id {VPC}") == len(off)
-    assert judge_names(CONFIG, dict.fromkeys(flags, True)).state == OK
+    assert judge_dns_attributes(CONFIG, dict.fromkeys(flags, True)).state == OK
 
 
 def test_subnet_without_route_table_uses_main_table() -> None:
