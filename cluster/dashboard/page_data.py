@@ -95,7 +95,10 @@ class Readers:
         self._lock = threading.Lock()
 
     def run(self, run_id: str) -> Source[RunView]:
-        """Return the source of one run's view. The MAX_OPEN sources that were used last are kept."""
+        """Return the source of one run's view, which reads the run while a page looks at it.
+
+        Further calls return the same source, unless MAX_OPEN other runs were asked for since.
+        """
         return self._kept(self._open_runs, run_id, lambda: Source(RunReader(self.link, run_id).read, pause_s=PAUSE_S))
 
     def sweep(self, name: str, runs: Sequence[Mapping[str, Any]]) -> SweepView:
@@ -166,7 +169,10 @@ class RunReader:
         self._drawing = Background[Page]()
 
     def read(self) -> RunView:
-        """Read the changes since the last call, and return the run. Raises DeepcdkError if the run does not exist."""
+        """Read the changes since the last call, and return the whole run: its record, all metrics, the end of its log.
+
+        Raises DeepcdkError, for example if the run does not exist or the master does not answer.
+        """
         with self._link.supervisor() as (_, supervisor):
             record = supervisor.show(self._run_id)
             log_from = self._progress.next_log_line or -MAX_LOG_LINES

@@ -182,7 +182,7 @@ class Sweep:
 
     name: str
     every: Sequence[Run]
-    """All its runs, oldest first. A run that was repeated is in it twice."""
+    """All its runs, oldest first. A run that `fab sweep --resume` has queued again is in it twice."""
 
     @functools.cached_property
     def runs(self) -> list[Run]:
@@ -191,7 +191,7 @@ class Sweep:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return the number of runs in each state, the most frequent state first."""
+        """Return the number of `runs` by state, such as `succeeded`, the most frequent state first."""
         return dict(collections.Counter(str(run["state"]) for run in self.runs).most_common())
 
     @property

@@ -46,7 +46,11 @@ class Seen(Generic[T]):
 
 
 class Source(Generic[T]):
-    """Read a value in a thread every `pause_s` seconds. The thread exits after `idle_s` without a call of `look`."""
+    """Read a value in a thread, with pauses of `pause_s` seconds. `look` returns the last value.
+
+    The first `look` starts the thread, which exits after `idle_s` seconds without a further one. An error of `read` is
+    not raised: `look` returns it as `Seen.trouble`, with the last value.
+    """
 
     def __init__(self, read: Callable[[], T], *, pause_s: float, idle_s: float = IDLE_S) -> None:
         self._read, self._pause_s, self._idle_s = read, pause_s, idle_s

@@ -140,7 +140,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         query = dict(urllib.parse.parse_qsl(url.query))
         dashboard = self.server.dashboard
         if not self._has_own_host():
-            self._send_text(HTTPStatus.FORBIDDEN, "The dashboard answers only to localhost.")
+            what = "The dashboard answers only to localhost. From another machine, forward its port with `ssh -L`."
+            self._send_text(HTTPStatus.FORBIDDEN, what)
         elif url.path == "/" and "token" in query:
             self._sign_in(query["token"])
         elif not self._is_signed_in():
@@ -166,7 +167,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         if not size.isdecimal() or int(size) > MAX_FORM_BYTES:
             self.close_connection = True
-            self._send_text(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "This form is too large.")
+            what = f"A form needs the header Content-Length, with at most {MAX_FORM_BYTES} bytes."
+            self._send_text(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what)
             return
         form = dict(urllib.parse.parse_qsl(self.rfile.read(int(size)).decode("utf-8", errors="replace")))
         if (found := self._parts(path)) and found[2] in VERBS:
