@@ -75,7 +75,7 @@ def check_machine(system: str, *, has_localcloud: bool) -> None:
     if not has_localcloud:
         raise NoCloudError(
             "the demo needs the package deepcdk-localcloud, the embedded cloud",
-            remedy='install deepcdk with its extra: `pip install "deepcdk[localcloud]"`',
+            remedy='install deepcdk with its extra: `pip install "deepcdk[localcloud]"`, or in a checkout `make setup`',
         )
 
 
@@ -124,7 +124,7 @@ def owned() -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment with the project's own commands (fab, cdk, node) first in PATH."""
+    """Return this process's environment variables, with the directories of fab, cdk and node first in PATH."""
     commands = [str(Path(sys.executable).parent), str(ROOT / "node_modules" / ".bin")]
     return {**os.environ, "PATH": os.pathsep.join([*commands, os.environ.get("PATH", os.defpath)])}
 
@@ -142,7 +142,7 @@ def laptop(*command: str) -> list[str]:
 def shell(command: Sequence[str]) -> str:
     """Return a shell line that runs the command, after creating the parent directory of the path in its last word.
 
-    The path starts with ~, which the shell expands.
+    The path starts with ~, which the shell expands. Only the user can read what is created.
     """
     path = command[-1]
     return f"umask 077; mkdir -p {Path(path).parent} && exec {shlex.join(command[:-1])} {path}"
@@ -171,7 +171,7 @@ class Step:
         print(f"({time.monotonic() - began:.1f} s)", flush=True)
 
     def run(self) -> None:
-        """Run the command, and print its time, the command and its result in one line when it is done.
+        """Run the command without input, and print its time, the command and its result in one line when it is done.
 
         Until then a terminal shows the command and the last line of its output. Ctrl-C kills the command. Raises
         StepFailedError, after printing the whole output.
@@ -197,7 +197,7 @@ class Step:
         print_line(f"{duration(time.monotonic() - began):>6}  {brief}: {self.result_in(lines)}")
 
     def result_in(self, lines: Sequence[str]) -> str:
-        """Return the part of the output that `result` matches, or else its first line, or "done" without output."""
+        """Return the part of the output `lines` that `result` matches, or else their first; "done" without output."""
         found = re.search(self.result, "\n".join(lines), re.MULTILINE) if self.result else None
         return found[0] if found else next(iter(lines), "done")
 
@@ -214,10 +214,10 @@ def brief_command(shown: Sequence[str]) -> str:
 
 
 def commands(nodes: int, image: str = "") -> list[tuple[str, list[str], str]]:
-    """Return the demo's commands, from an empty account to results on the user's disk.
+    """Return the demo's `fab` commands, from deploying the cluster to a report of the results, without `fab down`.
 
-    Each has a title, its words, and a regular expression for its result. `image` is a Debian release such as debian-12,
-    or "".
+    Each is a tuple of its title, its words, and the regular expression of `Step.result`. `image` is a Debian release
+    such as debian-12, or "".
     """
     return [
         ("Deploy the cluster", [COMMAND, "up", "--yes", *settings(nodes, image)], r"^stack \S+: deployed.*"),
@@ -229,8 +229,9 @@ def commands(nodes: int, image: str = "") -> list[tuple[str, list[str], str]]:
 
 
 def settings(nodes: int, image: str = "") -> list[str]:
-    """Return the flags with the settings that a user would change in cdk.json. `image`: a Debian release such as
-    debian-12, or "".
+    """Return the flags `--set KEY=VALUE` of `fab up` for the demo's cluster, with `nodes` workers.
+
+    A user would instead change these keys in cdk.json. `image` is a Debian release such as debian-12, or "".
     """
     values = {"ssh_cidr": LAPTOP_CIDR, "retain_data": "false"}
     if nodes != DEFAULT_NODES:

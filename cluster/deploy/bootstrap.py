@@ -60,7 +60,7 @@ class Names:
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,10}", qualifier):
             raise DeepcdkError(
                 f"invalid bootstrap qualifier {qualifier!a}: must be 1 to 10 letters, digits, _ or -",
-                where=f"{_QUALIFIER_KEY} in cdk.json or ~/.cdk.json",
+                where=f"{_QUALIFIER_KEY} in cdk.json, cdk.context.json or ~/.cdk.json",
                 remedy="correct the qualifier, or remove it to use the CDK's default",
             )
         return cls(toolkit=environ.get("CDK_TOOLKIT_STACK_NAME") or toolkit, qualifier=qualifier)
@@ -129,7 +129,8 @@ class Bootstrap:
     def check(self) -> None:
         """Raise CdkError if the toolkit's stack exists without its bucket, or the bucket without the stack.
 
-        `cdk bootstrap` cannot repair that. The error explains how to. A bucket that may not be seen is not checked.
+        `cdk bootstrap` cannot repair that. The error explains the repair. A missing or too old bootstrap is no error
+        here. A bucket that may not be seen is not checked.
         """
         toolkit, bucket = self.names.toolkit, self.bucket
         gone = not self.status or self.status in ("REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE", "DELETE_COMPLETE")
@@ -150,9 +151,9 @@ class Bootstrap:
             )
 
     def question(self) -> str:
-        """Return the question to ask before the bootstrap is created or, if it has a version, updated.
+        """Return the text to confirm before the bootstrap is created or, if it has a version, updated.
 
-        For a new bootstrap, the question lists what is created.
+        For a new bootstrap, it lists what is created. It has no question mark, because `confirm` adds `[y/N]`.
         """
         makes = "a bucket, an image repository and roles; one role can create everything that `fab up` deploys"
         if self.version is None:
@@ -257,5 +258,5 @@ def _is_busy(stack: Mapping[str, Any] | None) -> bool:
 
 
 def names_of(project: Path) -> Names:
-    """Return the bootstrap's names for a project on this laptop."""
+    """Return the bootstrap's names for a project, from its files and this laptop's. Raises as `Names.read` does."""
     return Names.read(project, Path.home(), os.environ)

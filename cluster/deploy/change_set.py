@@ -87,7 +87,10 @@ class Plan:
 
     @property
     def stop_reasons(self) -> tuple[str, ...]:
-        """Return a text for each reason why a live run would not survive the change; () if it would."""
+        """Return a text for each reason why a live run would not survive the change; () if it would.
+
+        Whether a run is live is not checked here.
+        """
         return tuple(each.stops_run for each in self.effects if each.stops_run)
 
     def document(self) -> dict[str, Any]:
@@ -109,7 +112,7 @@ def change_set_name(now: datetime.datetime) -> str:
 def planned(
     aws: Aws, project: Path, stack: str, overrides: Mapping[str, str], *, update_images: bool = False
 ) -> Iterator[Plan]:
-    """Create a change set and yield its plan. After the block, delete the change set unless it was executed.
+    """Create a change set with the CDK CLI, and yield its plan. After the block, delete it unless it was executed.
 
     A stack that exists only for this change set is deleted too. `overrides` replace keys of cdk.json. Existing clusters
     keep their deployed machine images, unless `update_images` is set. Raises OvertakenError if another deployment
@@ -316,7 +319,8 @@ def check_changeable(stack: str, there: Mapping[str, Any] | None) -> None:
         remedy = "fix the cause that is shown above or in the stack's events, repeat `fab down`, then `fab up`"
         raise DeepcdkError(f"stack {stack} was not destroyed completely ({status}){told}", remedy=remedy)
     if status == "UPDATE_ROLLBACK_FAILED":
-        remedy = f"run `aws cloudformation continue-update-rollback --stack-name {stack}`, or `fab down`"
+        command = f"aws cloudformation continue-update-rollback --stack-name {stack}"
+        remedy = f"fix the cause that is shown above or in the stack's events, then run `{command}`; or run `fab down`"
         raise DeepcdkError(f"a change of stack {stack} could not be rolled back ({status}){told}", remedy=remedy)
 
 

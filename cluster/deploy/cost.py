@@ -103,7 +103,9 @@ def describe_rest(session: Session) -> str:
 def further_costs(
     config: ClusterConfig, prices: Prices, instance_types: Sequence[str], volumes: Mapping[str, float]
 ) -> list[str]:
-    """Return what else costs money, besides items with an hourly price and traffic: CPU credits, storage, a KMS key.
+    """Return phrases about what else costs money, besides items with an hourly price and traffic.
+
+    They are about CPU credits, storage, FSx for Lustre and a KMS key, and begin in lower case, for use in a sentence.
 
     `instance_types` are the types that may need CPU credits. `volumes` are the result of `root_volumes`.
     """

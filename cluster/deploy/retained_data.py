@@ -63,8 +63,9 @@ def check_deletable(stack: str, description: Mapping[str, Any] | None) -> None:
 
 
 def find(aws: Aws, stack: str) -> tuple[DataResource, ...]:
-    """Return the resources of a deployed stack that contain data, and the others that its template retains. Raises
-    AwsError.
+    """Return the resources of a deployed stack that contain data, kept or not, and others that its template retains.
+
+    Raises AwsError.
     """
     template = read_template(aws, stack)
     with aws_errors(f"listing the resources of {stack}"):

@@ -27,7 +27,7 @@ def of(aws: Aws, config: ClusterConfig, template: Mapping[str, Any]) -> tuple[st
 
     If a deployed template names none, they are the zones that CloudFormation uses. For a new cluster, they are chosen.
     If cdk.json now requires more zones than the template names, the further ones are chosen. `template` is empty if the
-    cluster is not deployed. Raises AwsError.
+    cluster is not deployed. There may be fewer than `availability_zones`. Raises AwsError.
     """
     if config.zones:
         return config.zones
@@ -142,7 +142,7 @@ def choose(
 
     The best offer the master's type and a worker type. Among these, several zones with a common worker type are
     preferred, then zones with the most worker types, then the order of `listed`. A zone without the master's type, or
-    without any worker type, comes last, and the doctor reports it.
+    without any worker type, comes last, and the doctor reports it. Returns fewer zones if `listed` has too few.
     """
     count = config.availability_zones
     fit = [zone for zone in (*kept, *listed) if zone in offered[config.master_instance_type]]

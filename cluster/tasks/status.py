@@ -100,7 +100,8 @@ def _show_runs(session: Session) -> None:
                 session.push_agent(master)
                 occupied, stored = _ask_master(session, master)
     except DeepcdkError as error:
-        print_note(f"live runs and the size of uploads are unknown: {str(error.what).partition(chr(10))[0]}")
+        why = str(error.what).partition("\n")[0] + (f"; {error.remedy}" if error.remedy else "")
+        print_note(f"live runs and the size of uploads are unknown: {why}")
         return
     for run_id, hosts in occupied.hosts.items():
         by = run_owner.describe(occupied.starters.get(run_id))

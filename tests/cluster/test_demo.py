@@ -73,7 +73,7 @@ def test_command_is_shortened(shown: str, brief: str) -> None:
     [
         ("Darwin", True, "this is macOS"),
         ("Darwin", True, "do: run it in a Linux virtual machine, WSL2 or a privileged container"),
-        ("Linux", False, 'do: install deepcdk with its extra: `pip install "deepcdk[localcloud]"`'),
+        ("Linux", False, '"deepcdk[localcloud]"`, or in a checkout `make setup`'),
     ],
 )
 def test_machine_unfit_for_embedded_cloud_is_rejected_with_requirements(
