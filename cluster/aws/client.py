@@ -45,7 +45,7 @@ _REFRESHED_BY_ALL: Final = (
 class Aws:
     """Create the clients of one boto3 session, each once. It can be shared between threads.
 
-    `client(SERVICE)` returns a client. `impatient(SERVICE)` returns a client that makes fewer attempts.
+    `client(SERVICE)` returns a client. `impatient(SERVICE)` returns a client with fewer attempts and shorter timeouts.
 
     Creating an Aws removes empty AWS variables (_EMPTY_IS_UNSET) from this process's environment.
     """
@@ -125,8 +125,8 @@ class Aws:
         """Return the environment variables for a program that calls AWS for this task, with the task's credentials and
         region.
 
-        The program then does not ask for an MFA code and uses the same account. Credentials that the program can find
-        and refresh itself are not added. Raises AwsError without credentials.
+        The program then uses the same account. It does not ask for an MFA code: if one is needed, it is asked for here.
+        Credentials that the program can find and refresh itself are not added. Raises AwsError without credentials.
         """
         region, environment = self.region, dict(os.environ)
         with self._lock, aws_errors("reading your AWS credentials"):
@@ -168,7 +168,10 @@ class Aws:
 
     @property
     def endpoint(self) -> str:
-        """Return the URL of the API; "" for AWS's own."""
+        """Return the API's URL from the variable AWS_ENDPOINT_URL; "" for AWS's own API.
+
+        A URL in ~/.aws/config, which the clients use too, is not returned.
+        """
         return os.environ.get("AWS_ENDPOINT_URL", "")
 
 
@@ -207,7 +210,10 @@ def entries(client: Any, operation: str, key: str, **given: Any) -> list[Mapping
 
 
 class IgnoredCodes:
-    """Leave a block without an error if a call in it fails with one of these AWS error codes."""
+    """Context manager that suppresses botocore's ClientError with one of these AWS error codes.
+
+    The rest of its block is skipped then. Use it inside of `aws_errors`, which would convert the error before.
+    """
 
     def __init__(self, *codes: str) -> None:
         self._codes = codes

@@ -23,14 +23,15 @@ PROCESS_NOTE_S: Final = 10.0
 
 
 def share_credentials(session: BotocoreSession) -> None:
-    """Configure a session's credentials: cache roles as the AWS CLI does, and ask for MFA codes on the terminal.
+    """Configure a session's credentials: share the AWS CLI's cache of sessions of roles and SSO, and ask for MFA codes.
 
-    If a credential_process is slow, a note is printed.
+    An MFA code is asked for on the terminal when credentials are first needed. If a credential_process is slow, a
+    warning is printed.
     """
     from botocore.utils import JSONFileCache
 
     class Cache(JSONFileCache):
-        """The AWS CLI's cache. If it cannot be written, each command asks for the code again."""
+        """The AWS CLI's cache of sessions. If it cannot be written, a warning is printed, and each command signs in."""
 
         def __setitem__(self, key: str, value: Any) -> None:
             try:

@@ -57,6 +57,7 @@ class Inventory:
     stack: Stack
     desired_workers: int
     instances: tuple[Instance, ...]
+    """In any state, the master first, then the workers, oldest first. There may be two masters or none."""
     group_maximum: int | None = None
     """MaxSize of the worker group in EC2 Auto Scaling; None if the group is not listed."""
     rebalances_zones: bool = False
@@ -75,7 +76,7 @@ class Inventory:
 
     @property
     def workers(self) -> tuple[Instance, ...]:
-        """Return the workers, oldest first."""
+        """Return the workers, oldest first. They include workers that are starting or being terminated."""
         return tuple(i for i in self.instances if i.role == WORKER)
 
     def _is_reachable(self, instance: Instance) -> bool:
@@ -119,7 +120,10 @@ class Inventory:
 
 
 def find(aws: Aws, name: str) -> Inventory:
-    """Find the cluster with this name. Raises NoStackError if it is not deployed, or AwsError."""
+    """Return the inventory of the cluster whose stack has this name, also while the stack is being changed or deleted.
+
+    Raises NoStackError if it is not deployed, or AwsError, for example if its first deployment is incomplete.
+    """
     aws.client("cloudformation")  # first, because only one client is made at a time
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
         clients = pool.submit(_make_clients, aws)  # creating a client takes 0.1 s, so do it while the first call waits
@@ -194,11 +198,12 @@ def _make_clients(aws: Aws) -> None:
 
 
 def refresh(aws: Aws, stack: Stack) -> Inventory:
-    """Return the current inventory of a known stack. Raises AwsError.
+    """Return the current instances and size of a known stack's groups. Raises AwsError.
 
-    EC2 is asked by the tag that Auto Scaling sets on its instances. Asked by id, EC2 would reject the whole request for
-    a single id that it does not know yet or any more (InvalidInstanceID.NotFound), and it accepts at most 1,000 ids. An
-    instance that only its group knows is left out until EC2 knows it.
+    The stack is not read again, so the result has its former status. EC2 is asked by the tag that Auto Scaling sets on
+    its instances. Asked by id, EC2 would reject the whole request for a single id that it does not know yet or any more
+    (InvalidInstanceID.NotFound), and it accepts at most 1,000 ids. An instance that only its group knows is left out
+    until EC2 knows it.
     """
     with aws_errors(f"listing the nodes of {stack.name}"):
         groups = aws.client("autoscaling").describe_auto_scaling_groups(

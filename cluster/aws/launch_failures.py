@@ -146,9 +146,10 @@ def describe_missing(aws: Aws, found: Inventory) -> list[str]:
 
 
 def describe_since(aws: Aws, stack: str, since: datetime.datetime) -> list[str]:
-    """Return why launches in a stack's groups have failed since then and what to do, a line for each reason.
+    """Return why launches in a stack's groups have failed since then and what to do: a line for each group and reason.
 
-    Deleted groups are included. Returns [] if AWS does not answer.
+    Deleted groups are included. Only the last _MAX_RECORDS activities of the account's groups are searched. Returns []
+    if AWS does not answer.
     """
     try:
         with aws_errors(f"reading the activities of the groups of {stack}"):

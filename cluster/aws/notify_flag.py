@@ -38,8 +38,8 @@ def check_notify(given: Sequence[str]) -> None:
 def resolve_topics(given: Sequence[str], stack: Stack) -> tuple[str, ...]:
     """Return the values of --notify with `topic` replaced by the ARNs of the cluster's topics, without duplicates.
 
-    Commands are returned without spaces at their ends, and () for NOBODY. Raises DeepcdkError if `topic` is given and
-    the cluster has no topic, or if the master may not publish to a given topic.
+    Commands are returned without spaces at their ends. For `none`, returns (). Raises DeepcdkError if `topic` is given
+    and the cluster has no topic, or if the master may not publish to a given topic.
     """
     commands = [command.strip() for command in given]
     if NOBODY in commands:

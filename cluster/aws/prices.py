@@ -83,7 +83,10 @@ def parse_price(products: Iterable[str], unit: str = "Hrs") -> float | None:
 
 
 class Prices:
-    """Look up prices in the region of the tasks."""
+    """Look up prices in the region of the tasks: AWS's, or else those of the included list.
+
+    AWS's prices are kept in the file `cache` for later commands.
+    """
 
     def __init__(self, aws: Aws, cache: Path) -> None:
         self._aws, self._cache = aws, cache
@@ -110,8 +113,9 @@ class Prices:
             self._start(kind)
 
     def on_demand(self, instance_types: Iterable[str], wait_s: float) -> dict[str, Price | None]:
-        """Return the price of each type: AWS's, cached or answered within `wait_s` seconds, else the included one; None
-        if both are unknown.
+        """Return the price of each type: AWS's, else the included one; None if both are unknown.
+
+        Waits up to `wait_s` seconds in total for prices that are not cached. Later answers are cached for later calls.
         """
         kinds = set(instance_types)
         self.begin(kinds)
@@ -277,7 +281,7 @@ def total_per_hour(names: Iterable[str], prices: Mapping[str, float | None]) -> 
 
 
 def as_of(date: str) -> str:
-    """Return the words to add after prices of this date, ISO 8601; "" for today's prices, which have the date ""."""
+    """Return ` (prices of DATE)`, to add after prices. `date` is the result of `Prices.dated`; for "", return ""."""
     return f" (prices of {date})" if date else ""
 
 

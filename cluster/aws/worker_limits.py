@@ -145,7 +145,10 @@ def clock_start(points: Sequence[Datapoint]) -> datetime.datetime | None:
 
 
 def resolution_s(span_s: float) -> int:
-    """Return the shortest CloudWatch period, in seconds, with which one answer covers `span_s` seconds."""
+    """Return the shortest of CloudWatch's periods 60, 300 and 3600 s with which one answer covers `span_s` seconds.
+
+    The span must be less than MAX_DATAPOINTS hours, as max_hours is.
+    """
     return next(period_s for period_s in (60, 300, 3600) if span_s / period_s < MAX_DATAPOINTS)
 
 
@@ -195,9 +198,9 @@ def lines(found: tuple[Limit, ...] | str, now: datetime.datetime) -> list[str]:
 
 
 def cautions(found: tuple[Limit, ...] | str, now: datetime.datetime) -> list[str]:
-    """Return lines on the time that max_hours leaves for a new run, with a warning if it is short.
+    """Return a line on the time that max_hours leaves for a new run, as a warning if it is short; [] without max_hours.
 
-    `found` is the result of `read_or_explain`. If it is a text, it is the only line. Returns [] without max_hours.
+    `found` is the result of `read_or_explain`. If it is a text, it is the only line.
     """
     if isinstance(found, str):
         return [found]
