@@ -16,7 +16,10 @@ T = TypeVar("T")
 
 
 def poll(timeout_s: float, *, every_s: float) -> Iterator[float]:
-    """Yield the elapsed seconds: first 0, then after each pause of `every_s`, and a last time after `timeout_s`."""
+    """Yield the elapsed seconds: first 0, then after each pause of `every_s`, until a value is `timeout_s` or more.
+
+    The loop then ends without an error, so the code after it handles the timeout.
+    """
     began, passed_s = monotonic(), 0.0
     while True:
         yield passed_s

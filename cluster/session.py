@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 
 def parse_overrides(given: Iterable[str]) -> dict[str, str]:
-    """Parse --set key=value arguments. The last value of a key counts. Raises UsageError for text without `=`."""
+    """Parse --set key=value arguments. The last value of a key counts. Keys and values are not checked.
+
+    Raises UsageError for text without a key or without `=`.
+    """
     overrides = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -192,7 +195,7 @@ class Session:
 
     @property
     def agent_directory(self) -> str:
-        """Return the directory of the agent on the shared file system, which the workers run."""
+        """Return the directory of the agent that the workers run, on the shared file system. `push_agent` fills it."""
         return f"{self.stack.payloads_root}/{self.agent_tree.name}"
 
     def supervisor(self, master: Master) -> Supervisor:
@@ -217,13 +220,13 @@ class Session:
 
     @property
     def instance_types(self) -> list[str]:
-        """Return the type of each of the cluster's instances."""
+        """Return the type of each of the cluster's instances, the master's first. Raises as `load_inventory` does."""
         return [i.type for i in self.load_inventory().instances]
 
     def usd_per_hour(self, wait_s: float) -> float | None:
-        """Return the total price of the cluster's instances, with the master, USD per hour.
+        """Return the total on-demand price of the cluster's instances, with the master, USD per hour.
 
-        None if a price is still unknown after `wait_s` seconds.
+        Spot instances count with the on-demand price too. None if a price is still unknown after `wait_s` seconds.
         """
         kinds = self.instance_types
         return total_per_hour(kinds, self.prices.per_hour(kinds, wait_s))

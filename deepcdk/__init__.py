@@ -32,7 +32,7 @@ if _node := packaged_node():
 
 
 def app(config: ClusterConfig | None = None) -> App:
-    """Return a CDK app with a cluster. You can add your own stacks to it.
+    """Return a CDK app with a cluster. You can add your own stacks to it. At the end of app.py, call its `synth`.
 
     `config` describes the cluster. By default, it is read from the context that the CDK CLI reads from cdk.json. Exits
     with a message if the context is invalid, or if the CDK cannot be unpacked. Garbage collection becomes rarer.

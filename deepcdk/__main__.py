@@ -39,7 +39,7 @@ def exit_at_once(status: int) -> None:
 
 
 def main() -> None:
-    """Run the tasks on the command line and exit with their status. Ctrl-C works during imports as it does later."""
+    """Run the tasks on the command line and exit with their status. After Ctrl-C, also during imports, it is 130."""
     try:
         keep_bytecode(Path(__file__).parents[1])
         from cluster.cli import COLLECT_AFTER, check_platform

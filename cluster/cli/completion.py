@@ -42,9 +42,10 @@ SCRIPTS: Final = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
 def next_words(words: Sequence[str], everywhere: Mapping[str, Any]) -> list[str]:
-    """Return the words that can replace the last one of `words`. `everywhere` are Fabric's own flags.
+    """Return the words that can be in the place of the last one of `words`. `everywhere` are Fabric's own flags.
 
-    Returns [] if any text is allowed, such as a path. The shell then completes file names.
+    They need not begin with the last word: the shell selects those that do. Returns [] if any text is allowed, such as
+    a path. The shell then completes file names.
     """
     *before, last = [word for word in words if word != "="] or [""]  # bash splits --run=ID into three words
     names = [name for names in task_modules.MODULES.values() for name in names]

@@ -52,7 +52,7 @@ class Flag:
 
     @property
     def described(self) -> str:
-        """Return the help text, followed by a default that the text does not name; not for switches."""
+        """Return the help text. A default that the text does not name is added, except for switches."""
         is_complete = not self.default or isinstance(self.default, bool) or "default:" in self.help
         return self.help if is_complete else f"{self.help}; default: {self.default}"
 
@@ -75,7 +75,10 @@ class Flag:
 
 
 def flags_of(declared: Callable[..., object]) -> Iterator[Flag]:
-    """Yield the flags of a function or dataclass, in the order of declaration. A group of flags yields its own."""
+    """Yield the flags of a function or dataclass, in the order of declaration.
+
+    For a parameter that is a group of flags, the group's flags are yielded.
+    """
     hints = typing.get_type_hints(declared, include_extras=True)
     for name, parameter in inspect.signature(declared).parameters.items():
         hint = hints[name]
@@ -88,8 +91,9 @@ def flags_of(declared: Callable[..., object]) -> Iterator[Flag]:
 
 
 def call(declared: Callable[..., T], values: Mapping[str, Any]) -> T:
-    """Call a function with the values of its flags, by parameter names. Parameters that are groups of flags are built
-    first.
+    """Call a function or dataclass with the values of its flags, and return the result.
+
+    `values` has the parsed value of each flag by its parameter, also for the flags of groups, which are built first.
     """
     hints = typing.get_type_hints(declared)
     return declared(

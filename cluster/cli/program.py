@@ -38,9 +38,9 @@ from cluster.terminal.wrap import fitted
 
 
 def provide_user() -> None:
-    """Set USER to the uid if the password database lacks the user, as in a container. Many libraries need a user name.
+    """Set USER to `uidN`, with the user's number N, if the password database lacks the user and USER is not set.
 
-    Exits with a message if HOME is missing too.
+    This is common in containers, and many libraries need a user name. Exits with a message if HOME is missing too.
     """
     try:
         pwd.getpwuid(os.getuid())
@@ -53,7 +53,7 @@ def provide_user() -> None:
 
 
 def provide_streams() -> None:
-    """Open standard streams that are closed, as after `<&-`. Python represents them as None."""
+    """Replace standard streams that are closed, as after `<&-`, with /dev/null. Python represents them as None."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115  # open until the process exits
@@ -91,11 +91,13 @@ class WordsExecutor(Executor):  # type: ignore[misc]  # fabric has no types
 
 
 class TasksConfig(Config):  # type: ignore[misc]  # fabric has no types
-    """Fabric's configuration with the values of this project's fabric.yaml, which a wheel does not contain."""
+    """Fabric's configuration, which does not read ssh_config. A checkout's fabric.yaml says the same for Fabric's own
+    `fab`.
+    """
 
     @staticmethod
     def global_defaults() -> Any:
-        """Return the defaults without ssh_config, because Fabric rejects lines that OpenSSH accepts."""
+        """Return Fabric's defaults, but with ssh_config off, because Fabric rejects lines that OpenSSH accepts."""
         return {**Config.global_defaults(), "load_ssh_configs": False}
 
 
@@ -176,9 +178,9 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
         super().print_version()
 
     def load_collection(self) -> None:
-        """Load the tasks on the command line, or all of them. `--list` reads only their docstrings.
+        """Load the tasks on the command line, or all if it begins with none. `--list` reads only their docstrings.
 
-        Another collection is loaded by Fabric. Raises Exit for `--help` with an unknown task.
+        A collection that is chosen with -c or -r is loaded by Fabric. Raises Exit for `--help` with an unknown task.
         """
         if self._names_collection() or self._remainder_only:
             super().load_collection()

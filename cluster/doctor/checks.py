@@ -82,7 +82,8 @@ def without_configuration(error: ConfigError) -> tuple[Finding, ...]:
 def examine(subject: Subject) -> tuple[Finding, ...]:
     """Return the findings on configuration and account. Nothing is changed, and nothing costs money.
 
-    If the credentials fail, the checks that need AWS are reported as unknown.
+    If the credentials fail, the checks that need AWS are reported as unknown. So is each check that raises
+    DeepcdkError, for example because AWS does not answer.
     """
     found = [each for name, check in LOCAL for each in _examine(name, check, subject)]
     try:
@@ -98,7 +99,10 @@ def examine(subject: Subject) -> tuple[Finding, ...]:
 
 
 def examine_remote(subject: Subject, checks: Sequence[tuple[str, Check]]) -> list[Finding]:
-    """Return the findings of some checks of REMOTE, in their order. The checks run in parallel."""
+    """Return the findings of some checks of REMOTE, in their order. The checks run in parallel.
+
+    If a check raises DeepcdkError, its finding has the state unknown.
+    """
     with concurrent.futures.ThreadPoolExecutor(max_workers=len(checks)) as pool:
         findings = pool.map(lambda check: _examine(check[0], check[1], subject), checks)
         return [each for of_check in findings for each in of_check]
@@ -143,7 +147,7 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 def findings_table(title: str, findings: Sequence[Finding]) -> Table:
-    """Build the table of findings, with what to do in its footer."""
+    """Build the table of findings. Its footer has their number by state, and what to do about those that are not ok."""
     remedies = [f"{each.check}: {each.remedy}" for each in findings if each.remedy and each.state != OK]
     return Table(
         title=title,

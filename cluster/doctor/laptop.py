@@ -108,7 +108,7 @@ def region() -> Iterator[Finding]:
 def home(directory: Path | None = None) -> Iterator[Finding]:
     """Check that deepcdk can keep host keys, prices and MFA sessions in the user's home, or in `directory` instead.
 
-    It fails if one of their directories exists and is not writable.
+    It fails if one of their directories exists and is not writable, or if the home is not a directory.
     """
     found, directory = functools.partial(finding, "home"), directory or Path.home()
     if not is_directory(directory):

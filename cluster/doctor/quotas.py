@@ -219,7 +219,7 @@ def _total(needed: Mapping[Kind, Need]) -> Need:
 
 
 def judge_vcpus(name: str, limit: float, taken: int, needed: Mapping[Kind, Need], fitting_workers: int = 0) -> Finding:
-    """Judge one quota by its name. `limit` is its value, and `needed` has what the cluster needs of each type.
+    """Judge the quota `name`. `limit` is its value, and `needed` has what the cluster needs of each type it counts.
 
     It fails if even the least need does not fit. If only `workers` or `max_workers` do not fit, that is a warning.
     `taken` are the vCPUs that others use. `fitting_workers` is a smaller number of workers that fits, 0 if none does.

@@ -19,7 +19,10 @@ Format = Annotated[str, "html, md, json, or several of them, comma-separated"]
 
 
 def sessions(set_: tuple[str, ...], key: str) -> Callable[[str], Session]:
-    """Return a function that opens a session with the cluster of a name, or of cdk.json for "". Sessions are cached."""
+    """Return a function that opens a session with the cluster of a name, or of cdk.json for "". Sessions are cached.
+
+    The session of cdk.json is created immediately. Raises as `Session` does.
+    """
     opened = {"": Session(PROJECT, set_, key=key)}
 
     def session_of(cluster: str) -> Session:

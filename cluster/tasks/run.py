@@ -35,8 +35,8 @@ def run(
     """
     Run a command on all workers at the same time. Its words follow after --.
 
-    No shell interprets the words. For a shell, use sh -c 'LINE'. If the command fails on a node, the exit status is
-    1, or on a single node the command's status.
+    No shell interprets the words. For a shell, use sh -c 'LINE'. If the command fails on a node, the exit status is 1.
+    If it runs on only one node, the exit status is the command's.
 
     Example: fab run --nodes 4 -- nvidia-smi --query-gpu=name --format=csv
     """

@@ -131,10 +131,11 @@ def stop(
 
 
 def stop_sweep(supervisor: Supervisor, sweep: str, grace_s: float, *, yes: bool, json: bool) -> None:
-    """Stop the runs of a sweep that wait or are live, and print the result. Asks if somebody else has started any of
-    them.
+    """Stop the runs of a sweep that wait or are live, one after the other, and print the result.
 
-    `grace_s` is the time from SIGTERM to SIGKILL, s. The last run in the queue is stopped first, so that none starts.
+    Asks if somebody else has started any of them. `grace_s` is each run's time from SIGTERM to SIGKILL, s. The last run
+    in the queue is stopped first, so that none starts. Raises DeepcdkError if the sweep does not exist, or unless the
+    answer is yes.
     """
     found = [run for run in of_sweep(supervisor.runs(), sweep) if run["state"] in (*LIVE_STATES, QUEUED)]
     starters = {str(run["run_id"]): run.get("started_by") or {} for run in found}

@@ -11,7 +11,10 @@ from cluster.terminal.wrap import fitted, output_lines, printable
 
 
 def print_line(text: str) -> None:
-    """Print a line on stdout and flush it. On a terminal, control characters are escaped."""
+    """Print a line on stdout and flush it. On a terminal, control characters are escaped; it is not folded.
+
+    The text is for data. For text that names `fab` commands, use `print_sentence`.
+    """
     with aside():
         print(printable(text) if sys.stdout.isatty() else text, flush=True)
 
@@ -27,7 +30,10 @@ def print_output(*texts: str, aside_of_result: bool = False) -> None:
 
 
 def print_sentence(text: str) -> None:
-    """Print a sentence on stdout, with control characters escaped. On a terminal it is folded."""
+    """Print a sentence on stdout, with the installed command in place of `fab`, and control characters escaped.
+
+    On a terminal it is folded.
+    """
     with aside():
         print(fitted(text, sys.stdout), flush=True)
 

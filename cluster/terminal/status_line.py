@@ -57,7 +57,7 @@ class StatusLine:
 
     @contextlib.contextmanager
     def doing(self, what: str, *, plain: bool = True) -> Iterator[None]:
-        """Show a step during a block. The block may print only within `aside`.
+        """Show a step during a block, once nothing has been printed for QUIET_S. The block may print only in `aside`.
 
         With `plain=False` the step is shown only on terminals, because the block itself reports what it waits for.
         """
@@ -85,7 +85,7 @@ class StatusLine:
                 self._redraw()
 
     def plain(self, text: str) -> None:
-        """Print a progress line for the current step, unless a terminal shows the step."""
+        """Print a line of progress, unless the stream is a terminal, which shows the current step instead."""
         with self._lock:
             if not self._is_live(self._stream()):
                 self._print(text)
@@ -101,7 +101,7 @@ class StatusLine:
                 self._last_output, self._delay_s = self._clock(), QUIET_S
 
     def pause(self) -> None:
-        """Show nothing until `resume`, because another display uses the terminal."""
+        """Show nothing until `resume`, because another display uses the terminal. Each call needs its own `resume`."""
         with self._lock:
             self._hide()
             self._displays += 1
@@ -221,6 +221,6 @@ def ask_secret(question: str) -> str:
 
 @functools.lru_cache(maxsize=1000)
 def warn(text: str) -> None:
-    """Print a warning on stderr. Each text is printed once, so that polling does not repeat it."""
+    """Print `warning: ` and the text on stderr. Each text is printed once, so that polling does not repeat it."""
     with aside():
         print(fitted(f"warning: {text}", sys.stderr), file=sys.stderr, flush=True)

@@ -25,7 +25,10 @@ class Table:
 
 
 def fitted(table: Table, columns: int) -> Table:
-    """Return the table without the expendable columns that must be dropped for plain lines of `columns` characters."""
+    """Drop expendable columns, in their order, until plain lines of the table need at most `columns` characters.
+
+    Return the new table. Without expendable columns left, it may still be too wide.
+    """
     for name in table.expendable:
         if sum(_widths(table)) + 2 * (len(table.columns) - 1) <= columns:
             break

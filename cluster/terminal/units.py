@@ -26,7 +26,7 @@ def rate(bytes_per_s: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a duration: 42 s, 3:05, 2:03:04."""
+    """Format a duration, rounded to seconds: 42 s, 3:05, 2:03:04."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"

@@ -70,7 +70,10 @@ def visible_lines(text: str) -> list[str]:
 
 
 def with_command(text: str) -> str:
-    """Return a message with the installed command in place of `fab`: in a wheel, "`fab up`" becomes "`deepcdk up`"."""
+    """Return a message with the installed command in place of `fab`: in a wheel, "`fab up`" becomes "`deepcdk up`".
+
+    Only commands that follow a backtick or `Example: ` are replaced.
+    """
     return _FAB.sub(COMMAND, text)
 
 
