@@ -365,11 +365,11 @@ def refuse(monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
 
 def test_up_continues_without_permission_to_read_quotas(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
-        raise AwsError("not for you", where="reading the quotas of ec2")
+        raise AwsError("not for you", where="reading the quotas of ec2", remedy="request it")
 
     monkeypatch.setattr("cluster.doctor.quotas.read_quotas", refused)
     _, text = fab("up", "--set=ssh_cidr=198.18.0.7/32")
-    assert "not checked: vCPU quota: reading the quotas of ec2: not for you" in " ".join(text.split())
+    assert "not checked: vCPU quota: reading the quotas of ec2: not for you; request it" in " ".join(text.split())
     assert "zones: us-east-1a" in text
 
 

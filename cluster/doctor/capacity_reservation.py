@@ -26,7 +26,8 @@ def reservation(subject: Subject) -> Iterator[Finding]:
         return
     if not wanted.startswith("cr-"):
         what = f"{wanted} is a group of reservations; its members are not checked"
-        yield finding("capacity reservation", UNKNOWN, what)
+        remedy = "compare their zones, types and free instances with the workers in the EC2 console"
+        yield finding("capacity reservation", UNKNOWN, what, remedy)
         return
     found = describe_reservation(subject.aws, wanted)
     yield judge_reservation(config, found, subject.zones, deployed=subject.deployed)

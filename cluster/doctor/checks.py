@@ -117,10 +117,9 @@ def check_before_up(stack: str, findings: Sequence[Finding], *, may_fail: bool) 
     if failed and not may_fail:
         raise AccountError(stack, failed)
     for each in findings:
-        if each.state == UNKNOWN:
-            print_note(f"not checked: {each.check}: {each.what}")
-        elif each.state != OK:
-            print_note(f"warning: {each.check}: {each.what}" + (f"; {each.remedy}" if each.remedy else ""))
+        if each.state != OK:
+            word = "not checked" if each.state == UNKNOWN else "warning"
+            print_note(f"{word}: {each.check}: {each.what}" + (f"; {each.remedy}" if each.remedy else ""))
 
 
 def _examine(name: str, check: Check, subject: Subject) -> list[Finding]:

@@ -96,4 +96,4 @@ def test_only_requested_checks_run_and_a_group_is_unknown(subject: Examined) -> 
     assert [*reservation(subject()), *budget(subject())] == []
     group = "arn:aws:resource-groups:us-east-1:123456789012:group/mine"
     (found,) = reservation(subject(capacity_reservation=group))
-    assert found.state == UNKNOWN
+    assert (found.state, "in the EC2 console" in found.remedy) == (UNKNOWN, True)
