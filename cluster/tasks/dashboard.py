@@ -88,4 +88,5 @@ def act(flags: Sequence[str], verb: str, kind: str, name: str, agreed: bool) -> 
         return {"done": (printable(done.stdout).strip().splitlines() or ["done"])[-1]}
     error = re.split(r"^deepcdk: ", printable(done.stderr).strip(), flags=re.MULTILINE)[-1]  # without progress
     question, is_question, _ = error.partition(NO_TERMINAL)
-    return {"question": question.strip()} if is_question else {"error": error}
+    silent = f"the command exited with status {done.returncode} and no message; look at the run before you repeat it"
+    return {"question": question.strip()} if is_question else {"error": error or silent}
