@@ -15,7 +15,7 @@ EVERY_S: Final = 5.0
 
 
 class PlainProgress:
-    """Print a line at the start of each step, and further lines if the step takes long."""
+    """Pass a line to `write` at the start of each step, and further lines, EVERY_S apart, if the step takes long."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._write, self._clock = write, clock
@@ -41,7 +41,7 @@ class PlainProgress:
 
 
 class BarProgress:
-    """Show a progress bar for each step."""
+    """Show a progress bar for each step on stdout, which must be a terminal. The status line is hidden meanwhile."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -93,7 +93,9 @@ class BarProgress:
 
 
 ProgressDisplay = BarProgress | PlainProgress
-"""A display for consecutive steps: `begin` starts a step, `at` shows how much is done, `note` prints a note."""
+"""A display for consecutive steps, in a `with` block. `begin` starts a step with its number of files and bytes, `at`
+shows how many of them are done, `note` prints a note.
+"""
 
 
 def make(*, terminal: bool, write: Callable[[str], None]) -> ProgressDisplay:
