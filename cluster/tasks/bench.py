@@ -30,7 +30,9 @@ class BenchFlags:
 
     networks: Annotated[str, "networks, comma-separated; default: lenet,resnet50"] = ""
     batch_sizes: Annotated[str, "images per step and rank, ascending, comma-separated; default: 32"] = ""
-    precisions: Annotated[str, "number formats of the layers, comma-separated; default: float32"] = ""
+    precisions: Annotated[
+        str, "number formats of the layers: float32, bfloat16, float16, comma-separated; default: float32"
+    ] = ""
     image_size: Annotated[str, "width and height of the images, pixels; default: as each network was published"] = ""
     input_size: Annotated[
         str, "width and height to which the input pipeline resizes, pixels; 0: no resizing; default: 224"

@@ -85,7 +85,8 @@ def report(
 def compare(
     set_: Set = (),
     run: Annotated[
-        tuple[str, ...], "name of a sweep; or id or fetched directory of a run, CLUSTER:ID, two at least"
+        tuple[str, ...],
+        "name of a sweep; or at least two runs, each by its id, CLUSTER:ID, or its fetched directory",
     ] = (),
     format: Annotated[str, "html, md, json, or several of them, comma-separated; for a sweep also csv"] = "html",
     into: Annotated[str, "file, or directory with a trailing /; default: ./runs"] = "",
