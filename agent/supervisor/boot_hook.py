@@ -36,10 +36,10 @@ def write_boot_hook(runs: Runs, tree: Path = OWN_TREE) -> None:
 
 
 def hooked_tree() -> Path:
-    """Return the directory of the agent that the script in HOOK starts.
+    """Return the directory of the agent that the boot script starts.
 
-    The latest submission of a run wrote the script. Return this process's own tree if the script is missing or invalid,
-    or its tree does not exist.
+    The latest submission of a run wrote the script (`write_boot_hook`). Return this process's own tree if the script is
+    missing or invalid, or its tree does not exist.
     """
     with contextlib.suppress(OSError, ValueError, IndexError):
         change, directory = shlex.split((Path.home() / HOOK).read_text(encoding="utf-8").splitlines()[1])[:2]

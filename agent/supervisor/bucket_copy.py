@@ -54,8 +54,8 @@ def destination(directory: RunDirectory) -> tuple[str, str]:
 def command(directory: RunDirectory, address: str, region: str, *, excluded: Sequence[str] = ()) -> list[str]:
     """Build the command that uploads a run's new and changed files to the S3 address `address`.
 
-    It deletes nothing there. Symbolic links and the files in NOT_COPIED are left out. `excluded` are further patterns
-    of `aws s3 sync --exclude`.
+    It deletes nothing there. Symbolic links, checkpoints, specs, launch.json, state.json and names that begin with a
+    dot are left out. `excluded` are further patterns of `aws s3 sync --exclude`.
     """
     left_out = (word for pattern in (*NOT_COPIED, *excluded) for word in ("--exclude", pattern))
     words = ("s3", "sync", str(directory.path), address, *QUIET, "--no-follow-symlinks", *left_out)

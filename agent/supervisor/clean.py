@@ -174,9 +174,9 @@ def node_items(home: Path, sizes: Sizes, roots: Sequence[Path] = ()) -> Iterator
     """Yield this node's environments, Horovod builds and leftovers of interrupted builds or removals.
 
     An environment or build is used if a process or the next recipe needs it. A removed build costs little time, because
-    the wheels on the shared file system contain one too. `roots` are the folders to search, by default those of all
-    environments and builds, but without DEFAULT_ROOT if this node's kind is unknown. Folders that this user cannot
-    write to are skipped.
+    the wheels on the shared file system contain one too. `roots` are the folders to search. By default, these are all
+    folders of environments and builds; the runtimes' folder is skipped if this node's kind is unknown. Folders that
+    this user cannot write to are skipped.
     """
     # Import them here: they take a third of this program's start, and `fab status` runs only the command `shared`.
     from agent.environment import runtime

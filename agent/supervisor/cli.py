@@ -97,7 +97,10 @@ def resolve(runs: Runs, run_id: str) -> RunDirectory:
 
 @contextlib.contextmanager
 def resolved(runs: Runs, run_id: str) -> Iterator[RunDirectory]:
-    """Yield the result of `resolve`. Raises NoSuchRunError also if another process removes the run during the block."""
+    """Yield the directory of a run. For "", it is the only live run, or the newest run if no run is live.
+
+    Raises NoSuchRunError if there is no such run, or if another process removes it during the block.
+    """
     directory = resolve(runs, run_id)
     try:
         yield directory
@@ -110,8 +113,9 @@ def begin(runs: Runs, submission: Submission, *, again: bool, queueing: bool) ->
     """Start a run, or resume it (`again`); return its directory. With `queueing`, queue it if other runs block it.
 
     Also writes the script that restarts runs when the master boots. Raises LiveRunError if the run itself is live or
-    queued, or if a task holds every node. Without `queueing`, raises it also if other runs block the run. Raises the
-    other errors of `agent.supervisor.submit` too.
+    queued, or if a task holds every node. Without `queueing`, raises it also if other runs block the run. Raises
+    FileExistsError if the id of a new run is taken, FileNotFoundError if the run to resume does not exist, SpecError if
+    the run cannot be started, and RuntimeError if its supervisor does not start.
     """
     from agent.supervisor.boot_hook import write_boot_hook
     from agent.supervisor.submit import enqueue, enqueue_again, resume, start

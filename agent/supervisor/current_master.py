@@ -55,7 +55,7 @@ def take(root: Path) -> None:
 
 
 def successor(root: Path) -> str | None:
-    """Return the id of the master that has replaced this one; None for the current master, and before `take`.
+    """Return the id of the master that has replaced this one; None if this node is, or has never been, the current one.
 
     A missing or malformed file counts as no successor, because root on a worker can damage it.
     """

@@ -93,8 +93,9 @@ class Handover:
         """Hand over changes since the last call, without waiting for AWS.
 
         Do nothing while the previous call of AWS is running, or if the cluster has no parameter for the handover. The
-        data are the agent and a backup of the database, or NOTHING if no runs are queued or watched. They are written
-        again after AGAIN_S without changes. A failure is logged once, and retried after RETRY_S.
+        data are the agent and a backup of the database. If no runs are queued or watched, only the parameter is set, to
+        NOTHING. All of this is written again after AGAIN_S without changes. A failure is logged once, and retried after
+        RETRY_S.
         """
         if not self.parameter:
             return

@@ -68,9 +68,9 @@ _NOTICE_BYTES: Final = 1 << 15
 
 
 def log_bytes(ranks: int) -> int:
-    """Return the number of bytes at the end of a log that `failure.reason` needs, at most 32 MiB.
+    """Return how many bytes of the end of a log to read to find the cause of a failure, at most 32 MiB.
 
-    All ranks may fail at the same time.
+    The number grows with the number of ranks, because all of them may fail and print errors at the same time.
     """
     return min(_EXCEPTION_BYTES + _NOTICE_BYTES * (1 + ranks), 1 << 25)
 
@@ -78,7 +78,7 @@ def log_bytes(ranks: int) -> int:
 def last_attempt(log: str) -> str:
     """Return the last attempt's output from the end of a log, without colours and other control characters.
 
-    Long lines are truncated to _MAX_LINE characters.
+    Long lines are truncated to 4,096 characters.
     """
     return "\n".join(line[:_MAX_LINE] for line in without_controls(log.rpartition(_LAUNCHED)[2]).split("\n"))
 
@@ -109,7 +109,7 @@ def has_broken_connection(log: str) -> bool:
 def timed_out_peers(log: str) -> set[str] | None:
     """Return the addresses of the nodes that ranks could not reach; None if no rank reported this.
 
-    Ranks report it over Gloo, Open MPI and NCCL, but only Gloo prints the address.
+    Ranks report it over Gloo, Open MPI and NCCL, but only Gloo prints the address. With the others, the set is empty.
     """
     found, is_lost = set(), False
     for line in log.split("\n"):

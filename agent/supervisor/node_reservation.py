@@ -55,10 +55,11 @@ def claim(
 
 
 def hold(runs: Runs, task: str, nodes: Sequence[ClaimedNode] | None, stdin_fd: int) -> None:
-    """Reserve nodes until the input `stdin_fd` is closed, and release them then. `nodes` and `task` are as for `claim`.
+    """Reserve nodes until the input `stdin_fd` is closed, and release them then.
 
-    Prints JSON lines: `holding` when the nodes are reserved, and `alive` as a heartbeat before and after that. Raises
-    LiveRunError if other runs or tasks have the nodes.
+    `task` is the task's name for messages. `nodes`: None stands for every node, () for the size of the worker group.
+    Waits up to CLEARING_S for nodes of a run that has ended. Prints JSON lines: `holding` when the nodes are reserved,
+    and `alive` as a heartbeat before and after that. Raises LiveRunError if other runs or tasks have the nodes.
     """
     said_at = time.monotonic()
 

@@ -71,8 +71,8 @@ def call(command: str, document: dict[str, Any], directory: Path, timeout_s: flo
 
     `document` contains the event's fields. The command gets them as JSON on its standard input, and the main ones in
     the variables DEEPCDK_EVENT, DEEPCDK_EVENT_RUN and DEEPCDK_EVENT_TEXT. Of this process's variables, it gets only
-    those in _KEPT. It runs in `directory`. Waits for the command, which is killed with its process group after
-    `timeout_s` seconds.
+    PATH, HOME, USER and LANG. It runs in `directory`. Waits for the command, which is killed with its process group
+    after `timeout_s` seconds.
     """
     if topic_region(command):
         return publish(command, document, timeout_s)[:_SHOWN]
@@ -127,7 +127,8 @@ class Notifier:
     def tell(self, event: str, text: str, **facts: Any) -> None:
         """Start all commands for an event in the background.
 
-        `text` describes the event. `facts` are further fields of its JSON.
+        `event` is ENDED, FAILED, RESTARTED, WAITING or NEAR_BOUND. `text` describes it. `facts` are further fields of
+        its JSON.
         """
         document = {"event": event, "run_id": self._run_id, "text": text, "time": round(time.time(), 3), **facts}
         for number, command in enumerate(self._commands, start=1):

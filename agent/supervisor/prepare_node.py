@@ -136,10 +136,11 @@ def kind_of(spec: RunSpec) -> RuntimeKind:
 
 
 def prepare_host(spec: RunSpec, host: Node) -> Prepared:
-    """Check a host's isolation of ranks, and make the Python for its ranks. Return the result of `ready`.
+    """Check a host's isolation of ranks, and make the Python for its ranks, which may take minutes.
 
     If the program has its own environment, this is made. Otherwise the runtime is made, with the program's packages on
-    top. With --ranks-per-node, the number of ranks is also checked. Raises RuntimeError, ValueError or OSError.
+    top. With --ranks-per-node, the number of ranks is also checked. Return the paths of what was made, and whether
+    ranks have left processes or files. Raises RuntimeError, ValueError or OSError.
     """
     # Not at the top: the supervisor imports this module for `command` and `parse`, and needs no runtime.
     from agent.environment import runtime
@@ -206,7 +207,7 @@ def make_python(spec: RunSpec, runtime: Path, log: Path) -> Path:
     """Make the overlay with the program's own packages, if it has any, and return the Python for the ranks.
 
     `runtime` is the runtime's Python, which is the result without an overlay. `log` gets the installer's output. Raises
-    RuntimeSetupError.
+    RuntimeSetupError, ValueError or OSError.
     """
     if not spec.locked:
         return runtime

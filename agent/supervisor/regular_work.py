@@ -41,9 +41,9 @@ class Heartbeat:
     def poll(self, spec: RunSpec) -> None:
         """Act on limits that are near or reached, and on failures to publish the metric.
 
-        Every HEARTBEAT_S, also record that this supervisor is alive, renew the claim of the nodes, shorten a large log,
-        start a missing scheduler, and update the copy in the bucket if it is due. `spec` is that of the current
-        attempt. Raises SupersededError if another master has taken over the run.
+        Every HEARTBEAT_S, also record that this supervisor is alive, report replaced hosts, store the run's claim again
+        if the database lost it, shorten a large log, start a missing scheduler, and update the copy in the bucket if it
+        is due. `spec` is that of the current attempt. Raises SupersededError if another master has taken over the run.
         """
         self._keep_bounds()
         self._report_unpublished()

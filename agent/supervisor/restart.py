@@ -86,7 +86,10 @@ def ask_uptimes(hosts: Hosts, nodes: Sequence[Node]) -> dict[str, float]:
 
 
 def uptimes(answers: Mapping[str, Completed]) -> dict[str, float]:
-    """Parse the answers of ASK; return the uptimes in seconds by name, without failed or malformed answers."""
+    """Parse nodes' outputs of `cat /proc/uptime`; return the uptimes in seconds by name.
+
+    Failed commands and malformed outputs are left out.
+    """
     found = {}
     for name, done in answers.items():
         words = done.output.split()
@@ -155,7 +158,7 @@ class Restarts:
 
         `title` describes the restart in the state and the log. Return None if too few hosts answer within `patience_s`,
         if the run is stopped, or if the spec cannot be placed on the hosts. The time begins again when a host is
-        replaced.
+        replaced. Raises RuntimeError if the run's claim was deleted.
         """
         began = time.monotonic()
         self.log_line(title)

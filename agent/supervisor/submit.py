@@ -73,9 +73,9 @@ def enqueue(runs: Runs, submission: Submission) -> RunDirectory:
 def resume(runs: Runs, submission: Submission) -> RunDirectory:
     """Resume an ended run in its own directory, and leave a supervisor behind.
 
-    Processes of earlier attempts are killed. Raises LiveRunError like `start`, FileNotFoundError if the run does not
-    exist, and SpecError if it has succeeded, a node has left or a pushed tree is missing. If the supervisor does not
-    start, RuntimeError is raised, and the run is stored as failed.
+    Processes of earlier attempts are killed. Raises LiveRunError if the run is live, too few nodes are free or other
+    runs are queued, FileNotFoundError if the run does not exist, and SpecError if it has succeeded, a node has left or
+    a pushed tree is missing. If the supervisor does not start, RuntimeError is raised, and the run is stored as failed.
     """
     spec, run_id = _claim(runs, submission.spec), submission.spec.run_id
     directory = runs[run_id]

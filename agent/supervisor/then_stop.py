@@ -52,9 +52,10 @@ def stop_workers(
     """Stop the workers if the run that has ended, or an earlier one, requested it and no run is live or queued.
 
     `policy` is the ARN of the scaling policy that stops the workers, or "" if the run that has ended did not request
-    this. The call of AWS is tried up to TRIES times. With `by`, that run's id, the run claims every node, so that no
-    run starts while the workers stop. A run that is queued meanwhile waits for nodes, as after a loss of workers.
-    Return what was done, or why not; "" without a request.
+    this. The call of AWS is tried up to TRIES times, which may take minutes; then the request is forgotten, even if all
+    calls failed. With `by`, that run's id, the run claims every node, so that no run starts while the workers stop. A
+    run that is queued meanwhile waits for nodes, as after a loss of workers. Return what was done, or why not, as text;
+    "" without a request. A text about failed calls begins with NOT_STOPPED.
     """
     remember(runs, policy)
     with database.transaction():

@@ -55,7 +55,8 @@ class UnconnectedRanks:
     def look(self) -> bool:
         """Update `warning` from the nodes' reports and the log; return whether it has changed.
 
-        Returns False without a check within _LOOK_S after the last one, and once the ranks are known to be connected.
+        Returns False without a check within two seconds after the last one, and once the ranks are known to be
+        connected.
         """
         if self._is_over or self._clock() - self._looked < _LOOK_S:
             return False
@@ -69,7 +70,7 @@ class UnconnectedRanks:
     def look_at_end(self, sleep: Callable[[float], None] = time.sleep) -> bool:
         """Update `warning` a last time after all ranks have exited; return whether it has changed.
 
-        If there is a warning, wait up to _LAST_LOOK_S for late reports from the nodes, which may refute it.
+        If there is a warning, wait up to four seconds for late reports from the nodes, which may refute it.
         """
         if self._is_over:
             return False
