@@ -18,7 +18,10 @@ class SpecError(ValueError):
 
 
 def describe(error: BaseException) -> str:
-    """Return an error's text for users. For a system error, it is `PATH: REASON`, without Python's `[Errno N]`."""
+    """Return an error's text for users.
+
+    For a system error, it is `PATH: REASON`, or `REASON` if the error has no path, without Python's `[Errno N]`.
+    """
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     path = error.filename
@@ -26,7 +29,10 @@ def describe(error: BaseException) -> str:
 
 
 def malformed(error: Exception) -> str:
-    """Return in words why JSON is malformed: a missing key, a value of the wrong type, or the parser's text."""
+    """Return in words why JSON is malformed: a missing key, a value of the wrong type, or the parser's text.
+
+    `error` was raised when the JSON was parsed or its values were used.
+    """
     if isinstance(error, KeyError):
         return f"{error.args[0]!r} is missing"
     return "a value has the wrong type" if isinstance(error, TypeError | AttributeError) else describe(error)

@@ -37,7 +37,7 @@ def read_address(interface: str) -> str:
 
 
 def own_addresses() -> dict[str, str]:
-    """Return this machine's IPv4 addresses, each with the first network interface that has it."""
+    """Return the name of the first network interface for each IPv4 address of this machine, also 127.0.0.1."""
     return {address: name for _, name in reversed(socket.if_nameindex()) if (address := read_address(name))}
 
 
@@ -168,7 +168,7 @@ class Platform:
 
     @property
     def inputs(self) -> dict[str, str]:
-        """Return the platform as inputs of a digest."""
+        """Return the properties by name, to compute the digest of a build for this platform."""
         return {"system": self.system, "machine": self.machine, "libc": self.libc, "python": self.python_tag}
 
 

@@ -29,7 +29,11 @@ def read_sample(root: Path = Path("/")) -> Sample:
 
 
 def read_fields(path: Path) -> dict[str, int]:
-    """Return the numbers in a file of the kernel, such as meminfo, by name; {} if it cannot be read."""
+    """Return the first number of each line in a file of the kernel, by the line's first word.
+
+    The words are kept as they are: meminfo's end with a colon, and its numbers are KiB. Lines of one word are skipped.
+    Return {} if the file cannot be read, or if another line has no number as its second word.
+    """
     try:
         lines = [line.split() for line in path.read_text(encoding="ascii").splitlines()]
         return {words[0]: int(words[1]) for words in lines if len(words) > 1}

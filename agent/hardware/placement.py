@@ -197,7 +197,7 @@ def place_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRan
     """Bind this process to its share of the cores and their memory; return the placement, with the GPU nearest to it.
 
     The notes report steps that failed, shared cores, and GPUs that cannot be assigned. If the topology cannot be read,
-    nothing is bound, and the placement is that of `unplaced`.
+    nothing is bound, and the placement contains all CPUs and no GPU.
     """
     try:
         topology = _read(root)
@@ -211,7 +211,7 @@ def place_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRan
 def unbound_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRank:
     """Return the placement of a rank that is not bound: all CPUs, and the GPU that `place_rank` would choose.
 
-    If the topology cannot be read, the placement is that of `unplaced`, without a GPU.
+    The number of cores is still this rank's share. If the topology cannot be read, the placement has no GPU.
     """
     try:
         topology = _read(root)

@@ -57,7 +57,7 @@ DISPLAY: Final = 0x03
 
 
 class TopologyError(ReportedError, ValueError):
-    """Report a malformed kernel file. Carries `path` and `text`."""
+    """Report a kernel file that is missing or malformed, or that lists no usable CPU. Carries `path` and `text`."""
 
     def __init__(self, path: Path, text: str, what: str) -> None:
         self.path, self.text = path, text

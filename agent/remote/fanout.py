@@ -39,7 +39,7 @@ def node_command(
     """Build the command that starts a node's stub: over SSH, or locally if the host is the master.
 
     `ssh` is the path of the SSH client. With `is_module`, the stub calls a module's `main` instead of starting a
-    command.
+    command. With `as_rank`, SSH logs in as the user for ranks.
     """
     words = [python, *FLAGS, "-c", MODULE_SCRIPT if is_module else SCRIPT]
     return words if host == MASTER_NAME else [ssh, *(AS_RANK if as_rank else ()), host, shlex.join(words)]

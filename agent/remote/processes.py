@@ -130,12 +130,12 @@ def signal_run(
     wait_s: float,
     spared: Callable[[], Collection[str]] = tuple,
 ) -> dict[str, list[int]]:
-    """Signal the processes of a run on this node; wait up to `wait_s` seconds until they have exited.
+    """Signal the processes of `run_id` on this node or, with `others`, those of all other runs except `spared`.
 
-    `others` and `ranks_only` choose the processes as in `select`. SIGTERM goes only to the topmost processes, which
-    forward it. Other signals go to the parents of ranks last. Returns the process IDs that were signalled
-    (`signalled`), and those that still run (`left`). `spared` is called after the processes are listed, so it includes
-    runs that have just started.
+    With `ranks_only`, only ranks are signalled. SIGTERM goes only to the topmost processes, which forward it. Other
+    signals go to the parents of ranks last, after up to REPORT_S. Wait up to `wait_s` seconds until all have exited.
+    Return the process IDs that were signalled (`signalled`), and those that still run (`left`). `spared` is called
+    after the processes are listed, so it includes runs that have just started.
     """
 
     def current() -> list[RunProcess]:
@@ -170,16 +170,17 @@ def _signal(targets: Sequence[RunProcess], number: signal.Signals) -> list[int]:
 def command(
     python: str, runs_root: str, *, run_id: str, ranks_only: bool, number: signal.Signals, wait_s: float
 ) -> list[str]:
-    """Build the command line that runs `signal_run` on another node with the Python `python`.
+    """Build the command line that signals the processes of a run on another node, with the Python `python`.
 
-    The other parameters are those of `signal_run`.
+    With `ranks_only`, only ranks are signalled. It waits up to `wait_s` seconds until the processes have exited, and
+    exits with status 1 if some still run.
     """
     options = ["--ranks-only"] if ranks_only else []
     return [python, "-m", "agent.remote.processes", runs_root, run_id, number.name, f"{wait_s:g}", *options]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `signal_run` with the arguments of a command line from `command`.
+    """Signal the processes of a run on this node. `argv` contains the arguments of a command line from `command`.
 
     Print the result as JSON if there were processes. Return 0 if no process is left, else 1.
     """

@@ -52,7 +52,10 @@ def node_directory(home: Path) -> Path:
 
 
 def write(directory: Path, run_id: str, text: str) -> None:
-    """Write a run's secrets, a JSON object, to `directory`; only this user can read the file from the start."""
+    """Write a run's secrets, the JSON object `text`, to `directory`. Only this user can read the file from the start.
+
+    Raises OSError.
+    """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
     write_atomically(directory / run_id, text, mode=0o600)

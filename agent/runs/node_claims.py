@@ -97,7 +97,10 @@ class Claim:
         self.store_nodes(changing)
 
     def store_nodes(self, changing: sqlite3.Connection) -> None:
-        """Insert the nodes of this claim, which is already stored. Raises sqlite3.IntegrityError like `store`."""
+        """Insert the nodes of this claim, which is already stored, in the transaction `changing`.
+
+        Raises sqlite3.IntegrityError if another claim has one of the nodes.
+        """
         nodes = [(self.run_id, node.name, node.instance_id) for node in self.nodes or ()]
         changing.executemany("INSERT INTO claimed_nodes VALUES (?, ?, ?)", nodes)
 

@@ -24,22 +24,22 @@ it needs the grace period of a stop, and some time for its commands."""
 
 
 def cost(origin: Any, spec: Any, seconds: float) -> float | None:
-    """Return the cost of the run's nodes and the master for `seconds`, in USD; None if a price is unknown.
+    """Return the cost of the run's nodes and the master for `seconds` at on-demand prices, in USD.
 
-    `origin` and `spec` are the run's, as JSON values. If a rank has damaged them, this raises one of the errors that
-    `unless_damaged` handles.
+    `origin` and `spec` are the run's, as JSON values. Return None if a price is unknown. Call it in `unless_damaged`: a
+    rank may have damaged both.
     """
     price = usd_per_hour(origin, spec)
     return None if price is None else round(price * max(0.0, seconds) / 3600, 4)
 
 
 def usd_per_hour(origin: Any, spec: Any, *, at_most: bool = False) -> float | None:
-    """Return the cost per hour of the run's nodes and the master, in USD; None if a price is unknown.
+    """Return the on-demand cost per hour of the run's nodes and the master, in USD; None if a price is unknown.
 
     `origin` and `spec` are the run's, as JSON values. The origin does not contain the type of a node that replaced
     another one after the launch. Such a node counts with the workers' price if all workers have the same one. With
-    `at_most`, it counts with the highest price of all types that the worker group may have. Raises the same errors as
-    `cost`.
+    `at_most`, it counts with the highest price of all types that the worker group may have. Call it in
+    `unless_damaged`: a rank may have damaged both.
     """
     if not origin or not spec or not origin.get("instance_types"):
         return None
@@ -57,7 +57,10 @@ def usd_per_hour(origin: Any, spec: Any, *, at_most: bool = False) -> float | No
 
 
 def highest_usd_per_hour(directory: RunDirectory, spec: Any) -> float | None:
-    """Return the maximum cost per hour of a run's nodes and the master, in USD; None if a price cannot be read."""
+    """Return the maximum on-demand cost per hour of a run's nodes and the master, in USD.
+
+    `spec` is the run's, as JSON values. Return None if a price is unknown, or the run's origin is missing or damaged.
+    """
     return unless_damaged(lambda: usd_per_hour(directory.document(ORIGIN_FILE), spec, at_most=True))
 
 
@@ -67,7 +70,7 @@ def on_spot(origin: Any, spec: Any, seconds: float) -> dict[str, Any] | None:
     `origin` and `spec` are the run's, as JSON values. The fields of the result are `hosts`; `usd`, which includes the
     master and is None if a price is unknown; and `prices_of`, the day of the spot prices. Returns None for a run
     without spot instances. A node that replaced another one after the launch counts as a spot instance if all workers
-    were spot instances. Raises the same errors as `cost`.
+    were spot instances. Call it in `unless_damaged`: a rank may have damaged `origin` and `spec`.
     """
     if not origin or not spec or not origin.get("spot"):
         return None
@@ -92,7 +95,10 @@ def on_spot(origin: Any, spec: Any, seconds: float) -> dict[str, Any] | None:
 
 
 def unless_damaged(compute: Callable[[], T]) -> T | None:
-    """Return the result of `compute`; None if a rank has damaged the origin or the spec so that this fails."""
+    """Return the result of `compute`; None if it fails because a rank has damaged the run's origin or spec.
+
+    These failures are TypeError, ValueError, KeyError, AttributeError and OverflowError.
+    """
     try:
         return compute()
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError):

@@ -192,7 +192,7 @@ class RunDirectory:
         return self.effective(self.stored_state())
 
     def effective(self, state: State) -> State:
-        """Return the current state of the run, as `effective_state` does. `state` is its stored state."""
+        """Return the current state of the run, like `effective_state`, for a caller that has read the stored state."""
         state = self._latest(state)
         if state.is_live:
             state = dataclasses.replace(state, updated=max(state.updated, liveness.last_beat(self.run_id)))
@@ -204,7 +204,10 @@ class RunDirectory:
         return dataclasses.replace(state, state="failed", reason=reason, last_lines=tuple(run_log.last_lines(self.log)))
 
     def lost_state(self) -> State | None:
-        """Return the stored state if the run has lost its supervisor; None for any other run."""
+        """Return the stored state if the run has lost its supervisor; None for any other run.
+
+        Raises FileNotFoundError if the run does not exist.
+        """
         state = self._latest(self.stored_state())
         return state if state.is_orphaned else None
 
@@ -217,9 +220,10 @@ class RunDirectory:
 
     @property
     def is_watched(self) -> bool:
-        """Return whether the scheduler watches the run's supervisor, to restart the run.
+        """Return whether the scheduler watches the run's supervisor while the run is live, to restart the run.
 
         This is so if the run has restarts (`--restarts`), no custom launcher, and a spec that this master has accepted.
+        The result does not depend on the run's state.
         """
         return self._restartable_spec() is not None
 

@@ -77,7 +77,7 @@ def last_lines(
 
     Control characters are removed. With `rank`, return only this rank's lines: after a rank fails, other ranks and the
     launcher print errors too. If it has printed nothing, return the lines of the launcher. `text` contains these bytes,
-    if they were read before. Return [] if there is no log. Raises OSError like `last_text`.
+    if they were read before. Return [] if the log is missing, or a link or a pipe. Raises OSError for other errors.
     """
     text = last_text(log, size) if text is None else text
     if len(text.encode()) >= size:  # its first line is cut

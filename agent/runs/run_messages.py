@@ -57,7 +57,7 @@ def follow(
 
     The last message is the final state, or `end`. Metrics begin with line `from_line`; None: no metrics. The log begins
     with line `log_from`, a negative number counts from its end; None: no log. `rank` selects the lines of one rank.
-    `sleep` waits between checks.
+    `sleep` waits between checks. Raises FileNotFoundError if the run does not exist, or is removed meanwhile.
     """
     spoke_at = time.monotonic()
     for message in _messages(directory, from_line, sleep, log_from, rank, is_once=is_once):

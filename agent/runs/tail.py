@@ -27,7 +27,11 @@ class Tail:
         self._rest = b""
 
     def lines(self, last_bytes: int = sys.maxsize) -> Iterator[str]:
-        """Yield the new complete lines of the file one by one. `last_bytes` and errors are as in `batches`."""
+        """Yield the new complete lines of the file one by one, up to the current end of the file.
+
+        Everything before the last `last_bytes` bytes is skipped. A missing file has no lines. See `batches` for the
+        rest. Raises OSError if the file cannot be read.
+        """
         return itertools.chain.from_iterable(self.batches(last_bytes))
 
     def batches(self, last_bytes: int = sys.maxsize) -> Iterator[list[str]]:

@@ -46,7 +46,7 @@ def cycle_ms(step: float, ranks: int, controller: str = GLOO) -> float:
 
 
 class KnobError(ValueError):
-    """Report an invalid setting. Carries `flag`, `value` and `rule`."""
+    """Report an invalid setting of Horovod. Carries `flag`, such as `--cycle-time-ms`, `value` and `rule`."""
 
     def __init__(self, flag: str, value: object, rule: str) -> None:
         self.flag, self.value, self.rule = flag, value, rule

@@ -56,7 +56,7 @@ class RemoteCommand:
                 raise SpecError(f"{text!a}: contains a character that UTF-8 cannot encode")
 
     def to_line(self) -> bytes:
-        """Return the request as one line of JSON, in ASCII."""
+        """Return the request as one line of JSON, in ASCII, with a newline at its end."""
         return json.dumps(dataclasses.asdict(self)).encode("ascii") + b"\n"
 
     @classmethod
@@ -102,16 +102,17 @@ class NotebookRequest:
     port: int = 0
     """Port on the loopback interface of master and node; 0: any free port of the master."""
     horovod_wheelhouse: str = ""
-    """As in `agent.spec.run.RunSpec`."""
+    """Address of a wheelhouse that may contain Horovod's wheel (key `wheelhouse`); empty: the node builds it."""
 
     def to_json(self) -> str:
-        """Return the request as one line of JSON."""
+        """Return the request as one line of JSON, without a newline."""
         return json.dumps(dataclasses.asdict(self))
 
 
 def secrets_command(verb: str, *run_ids: str) -> list[str]:
-    """Build the command that stores or removes runs' secrets.
+    """Build the command that stores or removes runs' secrets. It runs in a pushed tree.
 
-    `verb` is keep (on the master), take (on a host) or drop.
+    `verb` is keep (store on the master), take (store on a host) or drop (remove). To store secrets, the command reads
+    them from standard input, as a JSON object of names and values.
     """
     return [NODE_PYTHON, "-m", "agent.remote.secret_files", verb, *run_ids]

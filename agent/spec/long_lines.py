@@ -14,7 +14,7 @@ MAX_LINE: Final = 1 << 16
 MAX_STORED: Final = 2000
 """Maximum characters of a line in a state or a message."""
 MAX_SHOWN: Final = 1 << 14
-"""The same in a view that follows the log."""
+"""Maximum characters of a line in a view that follows the log."""
 SEPARATOR: Final = " | "
 """Separator of several lines that are joined into one, as in the reason for a failed preparation."""
 WHOLE: Final = "`fab logs` prints all"

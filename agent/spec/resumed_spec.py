@@ -22,8 +22,9 @@ def resumed_spec(
 
     `nodes` are all nodes of the cluster. `agent` is the agent's tree, as pushed by the current version. A recipe keeps
     the tree that it was launched with, because its payload imports modules from it; its command gets --resume. A
-    program's command does not change. `other_ranks` permits another number of ranks than before. In that case
-    payload.train keeps the images per step, and a user program must handle it itself.
+    program's command does not change. With --ranks-per-node, each host gets as many ranks as before. `other_ranks`
+    permits another total of ranks. In that case payload.train keeps the images per step, and a user program must handle
+    it itself.
     """
     if before.launcher or not (before.program or before.command[:2] in (TRAINING, BENCHMARK)):
         raise SpecError(

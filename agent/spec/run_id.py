@@ -18,7 +18,8 @@ def is_run_id(text: str) -> bool:
 def make_run_id(now: datetime.datetime, recipe: str, token: str) -> str:
     """Return a run id that sorts by time: `20261120-121314-digits-ab12`. `token`: four random hexadecimal digits.
 
-    Characters of `recipe` that an id must not contain are replaced by hyphens.
+    `now` must be in UTC. Characters of `recipe` that an id must not contain are replaced by hyphens. It may have at
+    most 107 characters.
     """
     word = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-") or "run"
     return f"{now:%Y%m%d-%H%M%S}-{word}-{token}"
