@@ -39,5 +39,5 @@ def malformed(error: Exception) -> str:
 
 
 def unreadable(error: OSError | UnicodeDecodeError) -> str:
-    """Return in words why a text file cannot be read."""
+    """Return in words why a text file cannot be read, without its path."""
     return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror or str(error)

@@ -85,7 +85,10 @@ def query(fields: Sequence[str], *options: str, program: str = "nvidia-smi") -> 
 
 
 def read_info(program: str = "nvidia-smi") -> tuple[GpuInfo, ...]:
-    """Return the GPUs that nvidia-smi lists; () if it is not installed. Raises NvidiaSmiError or ValueError."""
+    """Return the GPUs that nvidia-smi lists; () if it is not installed.
+
+    Raises NvidiaSmiError if nvidia-smi fails, and ValueError for malformed output.
+    """
     return parse_info(query(INFO_FIELDS, program=program) or "")
 
 

@@ -137,7 +137,7 @@ def read_quota(root: Path) -> float:
 
 
 def parse_cpu_max(text: str) -> float:
-    """Parse `QUOTA PERIOD` in microseconds into CPUs. `max`, -1 and malformed text mean no limit."""
+    """Parse `QUOTA PERIOD` in microseconds into CPUs. `max`, -1 and malformed text mean no limit, inf."""
     match = re.fullmatch(r"([0-9]{1,18}) ([0-9]{1,18})", text)
     quota, period = (int(match[1]), int(match[2])) if match else (0, 0)
     return quota / period if quota and period else math.inf

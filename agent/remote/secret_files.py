@@ -42,12 +42,12 @@ class SecretsError(RuntimeError):
 
 
 def master_directory(home: Path) -> Path:
-    """Return the directory of secrets on the master, including those of queued runs."""
+    """Return the directory of secrets on the master, also of queued runs, below the login user's `home`."""
     return home / ".cache" / "deepcdk" / "secrets"
 
 
 def node_directory(home: Path) -> Path:
-    """Return the directory of secrets on a node, for the run that it takes part in."""
+    """Return the directory of secrets on a node, below the `home` of ranks, for the run that the node takes part in."""
     return home / TAKEN
 
 

@@ -75,7 +75,7 @@ def forget(run_id: str) -> None:
 
 
 def is_held(run_id: str) -> bool:
-    """Return whether a process on this master holds a run's lock."""
+    """Return whether a process on this master, which may be this one, holds a run's lock."""
     try:
         with _path(run_id).open("rb") as file:
             return not _is_locked(file.fileno(), fcntl.LOCK_SH)

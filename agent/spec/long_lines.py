@@ -34,7 +34,7 @@ def without_controls(text: str) -> str:
 
 
 def shortened(line: str, most: int) -> str:
-    """Return a line of at most `most` characters unchanged, else its beginning and a note about `fab logs`."""
+    """Return a line of at most `most` characters unchanged, else its first `most` and a note about `fab logs`."""
     return line if len(line) <= most else f"{line[:most]}... ({WHOLE})"
 
 

@@ -85,7 +85,7 @@ RULES: Final = {
 
 
 def violation(field: str, value: object) -> str:
-    """Return why a value is invalid for a field, as `address = 'x': must be ...`, or "" if it is valid.
+    """Return why a value is invalid for a field of `Node`, as `address = 'x': must be ...`, or "" if it is valid.
 
     The value is shown as `escaped` returns it, because the message goes to terminals and logs.
     """

@@ -278,9 +278,10 @@ class RunSpec:
         return f"{self.efs_mount}/payloads/{self.program}/{LOCK_FILE}"
 
     def rank_command(self, python: str, values: Mapping[str, str] | None = None) -> list[str]:
-        """Return a rank's command, with the path `python` of the interpreter where `with_interpreter` puts it.
+        """Return a rank's command. The path `python` of its interpreter is put before a script (.py) or an option (-m).
 
-        With a rank's `values`, the placeholders in the first `entry_words` words are expanded.
+        It also replaces the first word `python` or `python3`. With a rank's `values`, the placeholders in the first
+        `entry_words` words are expanded.
         """
         entry = [expand(word, values) if values else word for word in self.command[: self.entry_words]]
         return with_interpreter(python, (*entry, *self.command[self.entry_words :]))

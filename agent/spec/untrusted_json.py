@@ -12,7 +12,10 @@ MAX_LEVELS: Final = 50
 
 
 def parse(text: str | bytes) -> Any:
-    """Parse JSON. Raises ValueError for invalid JSON, for too long integers and for too deep nesting."""
+    """Parse JSON, in which NaN and Infinity are valid too.
+
+    Raises ValueError for invalid JSON, for too long integers and for too deep nesting.
+    """
     try:
         value = json.loads(text, parse_int=_whole)
     except RecursionError:

@@ -106,7 +106,7 @@ def stuck_ranks(spec: RunSpec) -> str:
 def out_of_memory(hosts: Sequence[Node], log: str) -> str:
     """Return text with a rank that ran out of memory, or perhaps did, with its node and details; "" if none did.
 
-    A rank that certainly ran out of memory is preferred. `log` is the output of an attempt.
+    A rank that certainly ran out of memory is preferred. `log` is the output of one attempt.
     """
     places = _places(hosts)
     found = [each for each in launcher_messages.out_of_memory(log) if each[0] < len(places)]
@@ -133,7 +133,10 @@ def killed_ranks(hosts: Sequence[Node], log: str, running: Collection[str]) -> s
 
 
 def unreachable_host(log: str) -> str:
-    """Return text with the last host that the launcher can no longer reach, and advice; "" if it reaches all hosts."""
+    """Return text with the last host that the launcher can no longer reach, and advice; "" if it reaches all hosts.
+
+    `log` is the output of one attempt.
+    """
     if not (found := launcher_messages.unreached_hosts(log)):
         return ""
     node = found[-1]
@@ -143,8 +146,8 @@ def unreachable_host(log: str) -> str:
 def lost_connection(hosts: Sequence[Node], log: str) -> str:
     """Return text that the launcher's connection to a host broke, even if the host answers again; "" if none broke.
 
-    SSH exits with status 255 when the network fails for a minute, but a user program can also exit with 255. So if a
-    rank has this status, SSH must have printed an error too.
+    `log` is the output of one attempt. SSH exits with status 255 when the network fails for a minute, but a user
+    program can also exit with 255. So if a rank has this status, SSH must have printed an error too.
     """
     if found := launcher_messages.unreached_hosts(log):
         return f"the connection to {found[-1]} was lost"
@@ -157,7 +160,7 @@ def lost_connection(hosts: Sequence[Node], log: str) -> str:
 def lost_network(hosts: Sequence[Node], log: str) -> str:
     """Return text with the nodes that ranks could not reach, even if they answer again; "" if no rank reported this.
 
-    `log` is the output of an attempt. Only Gloo names the node.
+    `log` is the output of one attempt. Only Gloo names the node.
     """
     peers = launcher_messages.timed_out_peers(log)
     if peers is None:
@@ -167,7 +170,10 @@ def lost_network(hosts: Sequence[Node], log: str) -> str:
 
 
 def ended_host(log: str) -> str:
-    """Return text with the last host whose launcher process failed, and the status; "" if there is none."""
+    """Return text with the last host whose launcher process failed in an attempt, and the status; "" for none.
+
+    `log` is the output of the attempt.
+    """
     found = launcher_messages.ended_hosts(log)
     return f"the launcher on {found[-1][0]} exited with {describe_status(found[-1][1])}" if found else ""
 
@@ -175,9 +181,10 @@ def ended_host(log: str) -> str:
 def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
     """Return text with the ranks that printed no connection error although other ranks timed out.
 
-    The text states it if all ranks printed such an error. Return "" if no rank timed out, or if a rank failed before. A
-    frozen rank, or a rank on an unreachable host, prints nothing. All other ranks print an error: after Gloo's
-    time-out, or when the first of them exit and close their connections. It is random which rank exits first.
+    If all ranks printed such an error, the text says that instead. Return "" if no rank timed out, or if the first rank
+    that exited had failed by itself. `log` is the output of one attempt. A frozen rank, or a rank on an unreachable
+    host, prints nothing. All other ranks print an error: after Gloo's time-out, or when the first of them exit and
+    close their connections. It is random which rank exits first.
     """
     waits, noticed = launcher_messages.given_up(log)
     if not waits:
@@ -203,9 +210,10 @@ def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
 
 
 def missing_ranks(hosts: Sequence[Node], log: str) -> list[int]:
-    """Return the ranks that printed no connection error in `log` although other ranks timed out, in ascending order.
+    """Return the ranks that printed no connection error although other ranks timed out, in ascending order.
 
-    Return [] if no rank timed out, or if the first rank that exited had failed by itself.
+    Return [] if no rank timed out, or if the first rank that exited had failed by itself. `log` is the output of one
+    attempt.
     """
     waits, noticed = launcher_messages.given_up(log)
     return sorted(set(range(len(_places(hosts)))) - noticed) if waits else []
@@ -224,7 +232,10 @@ def format_ranks(ranks: Sequence[int]) -> str:
 
 
 def first_ended_rank(hosts: Sequence[Node], log: str) -> str:
-    """Return which rank exited first, with its host, status and error; "" if the launcher does not report it."""
+    """Return which rank exited first, with its host, status and error; "" if the launcher does not report it.
+
+    `log` is the output of one attempt.
+    """
     found, places = launcher_messages.first_ended(log), _places(hosts)
     if not found:
         return ""

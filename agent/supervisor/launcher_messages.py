@@ -92,24 +92,28 @@ def closing_hosts(log: str) -> set[str]:
 
 
 def unreached_hosts(log: str) -> list[str]:
-    """Return the names of the hosts that mpirun, or deepcdk's own launcher, could no longer reach, in log order."""
+    """Return the names of the hosts that mpirun, or deepcdk's own launcher, could no longer reach, in log order.
+
+    `log` is the output of one attempt.
+    """
     return _SILENT.findall(log) or [name for name, status in ended_hosts(log) if status == SSH_FAILED]
 
 
 def ended_hosts(log: str) -> list[tuple[str, int]]:
-    """Return the hosts whose launcher process failed, with its status, in the order of the log."""
+    """Return the hosts whose launcher process failed, with its status, in the order of `log`, an attempt's output."""
     return [(name, int(status)) for name, status in _HOST_ENDED.findall(log)]
 
 
 def has_broken_connection(log: str) -> bool:
-    """Return whether SSH reported that an established connection broke."""
+    """Return whether SSH reported in `log`, an attempt's output, that an established connection broke."""
     return _BROKEN.search(log) is not None
 
 
 def timed_out_peers(log: str) -> set[str] | None:
     """Return the addresses of the nodes that ranks could not reach; None if no rank reported this.
 
-    Ranks report it over Gloo, Open MPI and NCCL, but only Gloo prints the address. With the others, the set is empty.
+    `log` is the output of one attempt. Ranks report it over Gloo, Open MPI and NCCL, but only Gloo prints the address.
+    With the others, the set is empty.
     """
     found, is_lost = set(), False
     for line in log.split("\n"):
@@ -122,15 +126,18 @@ def timed_out_peers(log: str) -> set[str] | None:
 
 
 def out_of_memory(log: str) -> list[tuple[int, str, str]]:
-    """Return the ranks that ran out of memory: the number, "" or "perhaps ", and details."""
+    """Return the ranks that ran out of memory: the number, "" or "perhaps ", and details.
+
+    `log` is the output of one attempt.
+    """
     return [(int(rank), perhaps, text) for rank, perhaps, text in _OUT_OF_MEMORY.findall(log)]
 
 
 def given_up(log: str) -> tuple[list[tuple[float, bool]], set[int]]:
     """Return the time-outs that ranks reported, and the set of ranks that noticed a failure.
 
-    Each time-out is a pair: seconds, and whether the ranks were still connecting. The list is empty if the first rank
-    that exited had not noticed anything, because then its own failure is the cause.
+    `log` is the output of one attempt. Each time-out is a pair: seconds, and whether the ranks were still connecting.
+    The list is empty if the first rank that exited had not noticed anything, because then its own failure is the cause.
     """
     waits = [(float(ms) / 1000 if ms else float(s), bool(s)) for ms, s in _GAVE_UP.findall(log)]
     noticed = {int(rank) for rank in _NOTICED.findall(log)}
@@ -141,7 +148,7 @@ def given_up(log: str) -> tuple[list[tuple[float, bool]], set[int]]:
 def first_ended(log: str) -> tuple[int, int] | None:
     """Return the rank that exited first and its status; None if the launcher does not report it.
 
-    A status after a signal is negative, or 128 + n from a shell.
+    `log` is the output of one attempt. A status after a signal is negative, or 128 + n from a shell.
     """
     found = (
         _FIRST.findall(log)

@@ -29,8 +29,8 @@ _ERROR_STATUSES: Final = (1, 2)
 def describe(rank: int, log: str, status: int) -> str:
     """Return the error of a rank that exited with `status`, to append to a sentence.
 
-    This is its last exception or, with the status 1 or 2, its last line if that is on stderr. Return "" if the log has
-    neither, or if a signal killed the rank.
+    `log` is the output of one attempt. The error is its last exception or, with the status 1 or 2, its last line if
+    that is on stderr. Return "" if the log has neither, or if a signal killed the rank.
     """
     if status > 0 and (text := exception_of(rank, log)):
         return f": {text}"

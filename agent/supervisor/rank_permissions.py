@@ -50,8 +50,8 @@ def open_to_ranks(directory: RunDirectory, live: Callable[[], Collection[str]] =
 def make_readable(directory: RunDirectory, run: Run = execute) -> str:
     """Make all files of the ranks readable for the login user.
 
-    Return a message with a path that is still unreadable, or "" if there is none. For example, a program that creates a
-    file with `mkstemp` and renames it leaves a file that only its user can read.
+    Return "cannot read PATH" for a path that is still unreadable, or "" if there is none. For example, a program that
+    creates a file with `mkstemp` and renames it leaves a file that only its user can read.
     """
     if not _unreadable(directory, run):
         return ""
