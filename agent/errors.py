@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Final
 
+_MISSING: Final = re.compile("missing .* arguments?: (.+)")
+_UNKNOWN: Final = re.compile("unexpected keyword argument ('[^']+')")
+"""Python's messages if values for an object are missing or unknown."""
 UPLOAD_AGAIN: Final = "to upload it again, start a new run: repeat `fab train` or `fab sweep` with the same flags"
 """Remedy for a missing tree of a run. `fab resume` does not upload the run's program."""
 
@@ -29,12 +33,17 @@ def describe(error: BaseException) -> str:
 
 
 def malformed(error: Exception) -> str:
-    """Return in words why JSON is malformed: a missing key, a value of the wrong type, or the parser's text.
+    """Return in words why JSON is malformed: a missing or unknown key, a value of the wrong type, or the parser's text.
 
     `error` was raised when the JSON was parsed or its values were used.
     """
     if isinstance(error, KeyError):
         return f"{error.args[0]!r} is missing"
+    text = str(error) if isinstance(error, TypeError) else ""
+    if missing := _MISSING.search(text):
+        return f"missing: {missing[1]}"
+    if unknown := _UNKNOWN.search(text):
+        return f"{unknown[1]} is unknown"
     return "a value has the wrong type" if isinstance(error, TypeError | AttributeError) else describe(error)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.errors import SpecError
+from agent.errors import SpecError, malformed
 from agent.spec import untrusted_json
 from agent.spec.frameworks import FRAMEWORKS, LOCK_FILE
 from agent.spec.horovod import CONTROLLERS, GLOO, MPI, Knobs
@@ -299,13 +299,13 @@ class RunSpec:
         try:
             document = untrusted_json.parse(text)
             if not isinstance(document, dict):
-                raise TypeError("must be an object")
+                raise ValueError("must be an object")
             if unknown := sorted(document.keys() - {field.name for field in dataclasses.fields(cls)}):
                 listed = ", ".join(unknown)
                 raise SpecError(f"unknown fields: {listed}; another version of deepcdk wrote the spec, so use that one")
             return cls(**{key: _restore(key, value) for key, value in document.items()})
         except (TypeError, KeyError, ValueError) as error:  # including SpecError
-            raise SpecError(f"the run's spec is invalid: {error}") from None
+            raise SpecError(f"the run's spec is invalid: {malformed(error)}") from None
 
     @classmethod
     def read(cls, run_directory: str | Path) -> RunSpec:

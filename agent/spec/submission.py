@@ -78,7 +78,7 @@ class Submission:
                 return cls(spec=RunSpec.from_json(text))
             origin = document.get("origin", {})
             if not isinstance(origin, dict):
-                raise TypeError(f"origin is {origin!r:.40}, but must be an object")
+                raise ValueError(f"origin is {origin!r:.40}, but must be an object")
             lists = {name: tuple(map(str, origin.get(name, ()))) for name in ("worker_types", "spot")}
             spec = RunSpec.from_json(json.dumps(document["spec"]))
             return cls(spec=spec, origin=Origin(**{**origin, **lists}))

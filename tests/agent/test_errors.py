@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.errors import describe, malformed
+
+
+@dataclasses.dataclass(kw_only=True)
+class Point:
+    x: int
+    y: int
+
+
+def error_of(**values: Any) -> TypeError:
+    with pytest.raises(TypeError) as caught:
+        Point(**values)
+    return caught.value
 
 
 @pytest.mark.parametrize(
@@ -33,6 +47,8 @@ def test_system_error_is_described_by_its_path_and_reason(error: Exception, text
     ("error", "text"),
     [
         (KeyError("runs"), "'runs' is missing"),
+        (error_of(), "missing: 'x' and 'y'"),
+        (error_of(x=1, y=2, colour="red"), "'colour' is unknown"),
         (TypeError("unhashable"), "a value has the wrong type"),
         (ValueError("nested too deeply"), "nested too deeply"),
     ],

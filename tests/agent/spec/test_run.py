@@ -67,7 +67,7 @@ def test_spec_with_unknown_fields_or_without_agent_is_rejected() -> None:
     with pytest.raises(SpecError, match="agent = '': must be 16 hexadecimal digits"):
         RunSpec.from_json(json.dumps({**document, "agent": ""}))
     del document["agent"]
-    with pytest.raises(SpecError, match="agent"):
+    with pytest.raises(SpecError, match=r"^the run's spec is invalid: missing: 'agent'$"):
         RunSpec.from_json(json.dumps(document))
 
 
