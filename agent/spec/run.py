@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.errors import SpecError, malformed
+from agent.errors import SpecError, malformed, unreadable
 from agent.spec import untrusted_json
 from agent.spec.frameworks import FRAMEWORKS, LOCK_FILE
 from agent.spec.horovod import CONTROLLERS, GLOO, MPI, Knobs
@@ -310,7 +310,11 @@ class RunSpec:
     @classmethod
     def read(cls, run_directory: str | Path) -> RunSpec:
         """Read the spec of a run from its directory. Raises OSError or SpecError."""
-        return cls.from_json((Path(run_directory) / "spec.json").read_text(encoding="utf-8"))
+        path = Path(run_directory) / "spec.json"
+        try:
+            return cls.from_json(path.read_text(encoding="utf-8"))
+        except UnicodeDecodeError as error:
+            raise SpecError(f"{path}: {unreadable(error)}") from None
 
 
 def placed(ranks: int, hosts: Sequence[str]) -> str:

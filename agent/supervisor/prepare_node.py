@@ -238,9 +238,9 @@ def main(argv: Sequence[str]) -> int:
     First kills processes that crashed runs left. A host of the run also prints its facts for the pre-flight check.
     Return the exit status: 0, or 1 after an error.
     """
-    began, directory = time.time(), Path(argv[0])
+    began = time.time()
     try:
-        spec = RunSpec.from_json((directory / "spec.json").read_text(encoding="utf-8"))
+        spec = RunSpec.read(argv[0])
         host = this_host(spec)
         clear(spec, Path.home(), on_master=host is None)
         if host is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,6 +59,12 @@ def test_impossible_launch_is_rejected_at_construction(field: str, value: object
 def test_invalid_spec_is_rejected(text: str) -> None:
     with pytest.raises(SpecError):
         RunSpec.from_json(text)
+
+
+def test_spec_that_is_not_utf_8_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "spec.json").write_bytes(b"\xff")
+    with pytest.raises(SpecError, match=f"^{tmp_path}/spec.json: it is not UTF-8$"):
+        RunSpec.read(tmp_path)
 
 
 def test_spec_with_unknown_fields_or_without_agent_is_rejected() -> None:
