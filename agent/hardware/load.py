@@ -141,7 +141,7 @@ def main() -> int:
     try:
         load = measure(Path("/proc"), Path("/"))
     except (OSError, ValueError) as error:
-        print(f"agent.hardware.load: {describe(error)}", file=sys.stderr)
+        print(describe(error), file=sys.stderr)
         return 1
     print(json.dumps(dataclasses.asdict(load)))
     return 0

@@ -62,12 +62,16 @@ class NewerSchemaError(sqlite3.OperationalError):
 class DatabaseError(OSError):
     """Report a database that cannot be read or written, with advice. Carries `path`."""
 
-    def __init__(self, path: Path, error: Exception) -> None:
+    def __init__(self, path: Path, error: sqlite3.Error, advice: str = "") -> None:
         self.path = path
-        advice = "free space on the master's disk" if "full" in str(error) else "correct the cause that SQLite reports"
-        if isinstance(error, NewerSchemaError):
-            advice = "update deepcdk on this machine"
-        super().__init__(f"the database of runs, {path} on the master: {error}; {advice}, then repeat the command")
+        super().__init__(f"the database of runs, {path} on the master: {error}; {advice or _advice(error)}")
+
+
+def _advice(error: sqlite3.Error) -> str:
+    advice = "free space on the master's disk" if "full" in str(error) else "correct the cause that SQLite reports"
+    if isinstance(error, NewerSchemaError):
+        advice = "update deepcdk where you run `fab`"
+    return f"{advice}, then repeat the command"
 
 
 @contextlib.contextmanager
@@ -158,7 +162,7 @@ def restore(copy: Path) -> None:
         try:
             _check(source)
         except sqlite3.Error as error:
-            raise DatabaseError(copy, error) from error
+            raise DatabaseError(copy, error, "this backup cannot be used") from error
         with _connected() as connection:
             if not connection.execute("SELECT 1 FROM specs").fetchone():
                 source.backup(connection)
@@ -193,6 +197,7 @@ def _connected() -> Iterator[sqlite3.Connection]:
     except sqlite3.Error as error:
         if _is_damage(error):
             _replace_damaged(path, lock, error)
+            raise DatabaseError(path, error, "it was replaced, as a warning reports; repeat the command") from error
         raise DatabaseError(path, error) from error
     finally:
         os.close(lock)
@@ -284,7 +289,7 @@ def _replace_damaged(path: Path, lock: int, error: Exception) -> None:
         now = f"the backup of {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(copy.stat().st_mtime))} UTC replaces it"
     else:
         path.unlink()
-        now = "there is no backup: submit queued runs again"
+        now = "there is no backup, so no run is queued: to queue a run again, `fab resume ID`"
     print(
         f"warning: the database of runs is damaged ({error}); {now}. The damaged file is kept as {kept}",
         file=sys.stderr,

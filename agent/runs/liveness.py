@@ -34,7 +34,7 @@ def hold(run_id: str) -> None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     if not wait_until(lambda: _is_locked(descriptor, fcntl.LOCK_EX), timeout_s=LOOKS_S, poll_s=0.01):
         os.close(descriptor)
-        raise AlreadyLockedError(f"another process already supervises run {run_id}")
+        raise AlreadyLockedError(f"another process already supervises run {run_id}; see `fab show {run_id}`")
     let_go(run_id)
     _mine[run_id] = descriptor
     os.truncate(descriptor, 0)

@@ -73,7 +73,7 @@ class RemoteCommand:
                 environment=tuple((name, value) for name, value in document["environment"]),
             )
         except (ValueError, TypeError, KeyError) as error:
-            raise SpecError(f"invalid request: {malformed(error)}") from None
+            raise SpecError(f"the laptop sent an invalid request: {malformed(error)}; repeat the command") from None
 
     def hosts(self, nodes_text: str, warn: Callable[[str], None]) -> tuple[str, ...]:
         """Return the names of the nodes to run on: the master, or workers.

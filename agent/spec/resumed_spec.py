@@ -35,9 +35,8 @@ def resumed_spec(
     ranks = sum(host.slots for host in hosts)
     if ranks != before.ranks and not other_ranks:
         raise SpecError(
-            f"run {before.run_id} had {before.ranks} ranks, but these hosts have {ranks}. To resume with "
-            f"{ranks} ranks: "
-            f"--nodes {len(hosts)}"
+            f"run {before.run_id} had {before.ranks} ranks, but these hosts have {ranks}; to resume with {ranks}: "
+            f"`fab resume {before.run_id} --nodes {len(hosts)}`"
         )
     if before.own_environment:
         _check_same_kind(before, hosts)

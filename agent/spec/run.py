@@ -190,7 +190,7 @@ class RunSpec:
                 "(Turing) or later, because of the runtime's cuDNN; use nodes such as g4dn, g5, g6, p4d or p5"
             )
         if any(not command.strip() or "\0" in command for command in self.notify) or len(self.notify) > MAX_COMMANDS:
-            raise SpecError(f"notify: must be at most {MAX_COMMANDS} commands, none of them empty or with a NUL")
+            raise SpecError(f"--notify: must be at most {MAX_COMMANDS} commands, none of them empty or with a NUL")
         if self.stop_policy and not re.fullmatch(r"arn:[a-z-]+:autoscaling:[a-z0-9-]+:[0-9]{12}:\S+", self.stop_policy):
             raise SpecError(f"stop_policy = {escaped(self.stop_policy)}: must be the ARN of a scaling policy")
         if self.preflight == "skip" and kind and kind.has_gpus and not self.allow_degraded:

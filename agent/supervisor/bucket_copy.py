@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from agent.errors import malformed
 from agent.files.safe_read import count_files, read_regular
 from agent.polling import terminate
 from agent.remote.ssh import Completed, execute
@@ -44,10 +45,8 @@ def destination(directory: RunDirectory) -> tuple[str, str]:
         return "", ""
     except OSError as error:
         raise ValueError(f"{path}, which names the bucket, cannot be read: {error.strerror or error}") from None
-    except KeyError as error:
-        raise ValueError(f"{path} does not contain the {error.args[0]} of the bucket") from None
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path}, which names the bucket, is invalid: {error}") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path}, which names the bucket, is invalid: {malformed(error)}") from None
     return (f"s3://{bucket}/runs/{directory.run_id}" if bucket else ""), region
 
 

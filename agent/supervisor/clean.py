@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.environment.virtual_environment import DEFAULT_ROOT, Installer, used_lock
+from agent.errors import describe
 from agent.files.atomic_write import write_atomically
 from agent.files.build_once import is_complete
 from agent.files.file_lock import AlreadyLockedError, file_lock
@@ -324,7 +325,7 @@ def main(argv: Sequence[str]) -> int:
             sizes.store()
             found = on_node(items, words, remove)
     except OSError as error:
-        print(f"{error.filename or 'agent.supervisor.clean'}: {error.strerror or error}", file=sys.stderr)
+        print(describe(error), file=sys.stderr)
         return 1
     print(json.dumps(found))
     return 0

@@ -140,7 +140,7 @@ def unreachable_host(log: str) -> str:
     if not (found := launcher_messages.unreached_hosts(log)):
         return ""
     node = found[-1]
-    return f"{node} no longer responds; `fab replace {node.removeprefix('deeplearning-')}`, then `fab resume`"
+    return f"{node} no longer responds; do: `fab replace {node.removeprefix('deeplearning-')}`, then `fab resume`"
 
 
 def lost_connection(hosts: Sequence[Node], log: str) -> str:

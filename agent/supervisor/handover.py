@@ -256,7 +256,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         take_over(Path.cwd(), Runs(root=Path(argv[0])), Path.home())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        print(malformed(error), file=sys.stderr)
+        print(f"cannot install the data of the previous master: {malformed(error)}", file=sys.stderr)
         return 1
     return 0
 

@@ -21,6 +21,7 @@ from typing import Final
 from agent.errors import SpecError, describe
 from agent.hardware import gpu_health
 from agent.hardware.gpus import TIMEOUT_S
+from agent.preflight.report import replace_remedy
 from agent.remote.ssh import Completed, execute, remote_command
 from agent.runs import run_queue, trusted_spec
 from agent.runs.node_claims import Runs
@@ -222,7 +223,8 @@ class LostWorkers:
                     "network or the shared file system"
                 )
             elif self._log.made(time.time()) >= most:
-                trouble = f"the limit max_replacements_per_hour = {most} is reached"
+                reached = f"the limit max_replacements_per_hour = {most} is reached"
+                trouble = f"{reached}; to replace it now: {replace_remedy(node.name)}"
             else:
                 try:
                     group.mark_unhealthy(node)

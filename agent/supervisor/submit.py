@@ -279,5 +279,6 @@ def detach(runs: Runs, directory: RunDirectory, *, lost: str = "") -> None:
                 f"to try again: `fab resume {directory.run_id}`"
             )
         if pipe.read() != b"ready":
-            raise RuntimeError("the supervisor did not start:\n" + "\n".join(run_log.last_lines(directory.log)))
+            again, lines = f"`fab resume {directory.run_id}`", "\n".join(run_log.last_lines(directory.log))
+            raise RuntimeError(f"the supervisor did not start; to try again: {again}. The end of its log:\n{lines}")
     liveness.let_go(directory.run_id)  # Now only the supervisor holds the lock.

@@ -145,7 +145,8 @@ class Supervisor:
             raise
         except Exception as error:  # Always store a final state. The traceback is in the log.
             is_expected = isinstance(error, OSError | SpecError)
-            reason = describe(error) if is_expected else f"{type(error).__name__}: {error}"
+            internal = f"an internal error, {type(error).__name__}: {error}; `fab logs` shows its traceback"
+            reason = describe(error) if is_expected else internal
             self._end(Outcome(state="failed", reason=reason))
             if not is_expected:
                 raise

@@ -106,9 +106,8 @@ def test_unreachable_host_is_reported_with_fix(group: LocalGroup) -> None:
     spec = group.lay_out(f"{WAIT}\ntime.sleep(600)\n", hosts=hosts)
     status, log = group.run(spec)
     assert (status, log.splitlines()[-1]) == (1, f"[launcher] {UNREACHABLE} ended: 255")
-    assert (
-        reason(spec, status, log) == "deeplearning-worker9 no longer responds; `fab replace worker9`, then `fab resume`"
-    )
+    told = "deeplearning-worker9 no longer responds; do: `fab replace worker9`, then `fab resume`"
+    assert reason(spec, status, log) == told
 
 
 HOSTILE = """\

@@ -76,7 +76,7 @@ def test_impossible_argument_is_rejected(ssh: str) -> None:
 
 @pytest.mark.parametrize("line", [b"[]", b'{"command": []}', b"\xff"])
 def test_invalid_request_is_reported(line: bytes) -> None:
-    with pytest.raises(SpecError, match="invalid request"):
+    with pytest.raises(SpecError, match="the laptop sent an invalid request: "):
         RemoteCommand.from_line(line)
 
 
@@ -158,7 +158,10 @@ def test_invalid_request_has_exit_status_2() -> None:
         [sys.executable, "-m", "agent.remote.fanout"], input=b"{}\n", capture_output=True, check=False,
         cwd=Path(__file__).parents[3],
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (2, b"invalid request: 'command' is missing\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        b"the laptop sent an invalid request: 'command' is missing; repeat the command\n",
+    )
 
 
 def test_commands_for_ranks_run_on_workers_as_their_user() -> None:

@@ -59,7 +59,7 @@ def test_database_of_a_newer_version_is_left_alone(path: Path) -> None:
     insert("one")
     with contextlib.closing(sqlite3.connect(path)) as newer:
         newer.execute("PRAGMA user_version = 1000")
-    with pytest.raises(DatabaseError, match=r"with schema 1000; .* update deepcdk on this machine, then repeat"):
+    with pytest.raises(DatabaseError, match=r"with schema 1000; .* update deepcdk where you run `fab`, then repeat"):
         rows()
     assert not list(path.parent.glob("*.damaged-*"))
 
@@ -113,7 +113,7 @@ def test_damaged_database_is_replaced_by_its_backup_with_a_warning(
     assert rows() == ([("one",)] if has_backup else [])
     said = capsys.readouterr().err
     assert "the database of runs is damaged (file is not a database)" in said
-    assert ("the backup of " if has_backup else "there is no backup: submit queued runs again") in said
+    assert ("the backup of " if has_backup else "there is no backup, so no run is queued: ") in said
     (kept,) = path.parent.glob("*.damaged-*")
     assert (kept.read_bytes(), f"The damaged file is kept as {kept}" in said) == (b"x" * 10_000, True)
     insert("two")
@@ -165,7 +165,7 @@ def test_damage_found_in_query_is_repaired_and_never_backed_up(path: Path) -> No
         flushed.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     content = path.read_bytes()
     path.write_bytes(content[:8192] + b"\xff" * (len(content) - 8192))
-    with pytest.raises(DatabaseError, match="malformed"):
+    with pytest.raises(DatabaseError, match=r"malformed; it was replaced, as a warning reports; repeat the command$"):
         database.backup()
     assert rows() == [("one",)]
     assert len(list(path.parent.glob("*.damaged-*"))) == 1
@@ -186,7 +186,7 @@ def test_only_master_without_runs_imports_database_of_another(
     assert (rows(), trusted_spec.read("one").run_id) == ([("one",)], "one")
     monkeypatch.setenv("HOME", str(tmp_path / "third"))
     copy.write_bytes(b"no database")
-    with pytest.raises(DatabaseError, match="file is not a database"):
+    with pytest.raises(DatabaseError, match="file is not a database; this backup cannot be used"):
         database.restore(copy)
     assert rows() == []
 

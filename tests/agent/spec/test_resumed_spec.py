@@ -18,7 +18,7 @@ def test_resumed_run_keeps_number_of_ranks_by_default() -> None:
     assert (again.command[-1], again.hosts, again.interface) == ("--resume", nodes[2:4], "ens5")
     assert again.network == "10.0.0.0/23"  # the master's 10.0.0.5 and the workers' 10.0.1.1 to 10.0.1.3
     assert resumed_spec(again, nodes, nodes[1:3], agent=AGENT).command == again.command
-    with pytest.raises(SpecError, match=r"had 2 ranks, but these hosts have 3\. .*: --nodes 3"):
+    with pytest.raises(SpecError, match=r"had 2 ranks, but these hosts have 3; .*: `fab resume \S+ --nodes 3`"):
         resumed_spec(before, nodes, nodes[1:4], agent=AGENT)
     assert resumed_spec(before, nodes, nodes[1:4], agent=AGENT, other_ranks=True).ranks == 3
     with pytest.raises(SpecError, match="is not a recipe, benchmark or program"):

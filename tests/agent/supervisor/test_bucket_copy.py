@@ -89,7 +89,7 @@ def test_without_a_bucket_nothing_is_copied(directory: RunDirectory, content: st
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [("{", "is invalid: "), ("[]", "is invalid: "), ("{}", "does not contain the bucket"), (None, "cannot be read: ")],
+    [("{", "is invalid: "), ("[]", "is invalid: a value"), ("{}", "invalid: 'bucket' is missing"), (None, "be read: ")],
 )
 def test_unreadable_origin_is_reported_as_the_reason_for_the_missing_copy(
     directory: RunDirectory, content: str | None, reason: str

@@ -146,7 +146,7 @@ def test_first_failed_rank_is_reported_with_host() -> None:
         (
             "ORTE has lost communication with a remote daemon.\n\n  HNP daemon   : [[14671,0],0] on node ip-10-0-0-5\n"
             "  Remote daemon: [[14671,0],2] on node deeplearning-worker2\n\nThis is usually due to either a failure\n",
-            "deeplearning-worker2 no longer responds; `fab replace worker2`, then `fab resume`",
+            "deeplearning-worker2 no longer responds; do: `fab replace worker2`, then `fab resume`",
         ),
     ],
 )
@@ -314,7 +314,7 @@ def test_first_failed_process_of_group_is_named() -> None:
     assert reason(spec, 1, log.format(2, -9)) == f"rank 2 on {other} exited first, with signal 9 (Killed)"
     assert reason(spec, 1, f"[launcher] {other} ended: 1\n") == f"the launcher on {other} exited with status 1"
     lost = reason(spec, 1, f"[launcher] {other} ended: 255\n")
-    assert lost == f"{other} no longer responds; `fab replace worker2`, then `fab resume`"
+    assert lost == f"{other} no longer responds; do: `fab replace worker2`, then `fab resume`"
     # A rank's output is never mistaken for the launcher's messages.
     assert reason(spec, 7, "[1]<stdout>:[launcher] rank 0 exited first: 3\n") == "the launcher exited with status 7"
 

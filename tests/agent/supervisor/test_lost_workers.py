@@ -169,7 +169,9 @@ def test_no_more_are_replaced_in_an_hour_than_the_limit(tmp_path: Path) -> None:
     cluster.cut(*HOSTS[2:])
     cluster.pass_time(LOST_S * 3)
     assert len(cluster.marked) == 1
-    assert cluster.troubles == ["the limit max_replacements_per_hour = 1 is reached"]
+    (left,) = {host.name.removeprefix("deeplearning-") for host in HOSTS[2:] if host.instance_id not in cluster.marked}
+    remedy = f"to replace it now: `fab replace {left}`"
+    assert cluster.troubles == [f"the limit max_replacements_per_hour = 1 is reached; {remedy}"]
 
 
 @pytest.mark.parametrize("settings", [{"max_per_hour": 0}, {"group": ""}])

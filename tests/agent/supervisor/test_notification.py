@@ -79,7 +79,7 @@ def test_commands_run_concurrently_and_failure_has_number_of_its_command(tmp_pat
 
 @pytest.mark.parametrize("commands", [("",), (" ",), ("a\0b",), ("true",) * 11])
 def test_invalid_commands_are_rejected(commands: tuple[str, ...]) -> None:
-    with pytest.raises(SpecError, match="notify: must be at most 10 commands"):
+    with pytest.raises(SpecError, match="--notify: must be at most 10 commands"):
         make_spec(notify=commands)
 
 
