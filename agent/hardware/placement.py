@@ -66,7 +66,7 @@ def place(topology: Topology, local_rank: int, local_size: int) -> Placement:
     node = nodes.pop() if len(nodes) == 1 and len(topology.nodes) > 1 else None
     return Placement(
         cpus=tuple(sorted(cpu for core in own for cpu in core.cpus)),
-        cores=max(1, min(threads, int(topology.quota_cpus // local_size)) if bounded(topology) else threads),
+        cores=max(1, min(threads, int(topology.quota_cpus // local_size)) if has_tight_quota(topology) else threads),
         node=node,
         gpu=gpus(topology, local_size)[local_rank],
         exclusive=exclusive,
@@ -86,7 +86,7 @@ def with_gpus_by_rank(topology: Topology, local_rank: int, local_size: int) -> P
     return place(numbered, near.index(topology.gpus[local_rank].index), local_size)
 
 
-def bounded(topology: Topology) -> bool:
+def has_tight_quota(topology: Topology) -> bool:
     """Return whether a CPU quota grants less time than the cores have."""
     return topology.quota_cpus < len(topology.cores)
 

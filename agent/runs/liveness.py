@@ -32,7 +32,7 @@ def hold(run_id: str) -> None:
     path = _path(run_id)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    if not wait_until(lambda: _is_locked(descriptor, fcntl.LOCK_EX), timeout_s=LOOKS_S, poll_s=0.01):
+    if not wait_until(lambda: _try_lock(descriptor, fcntl.LOCK_EX), timeout_s=LOOKS_S, poll_s=0.01):
         os.close(descriptor)
         raise AlreadyLockedError(f"another process already supervises run {run_id}; see `fab show {run_id}`")
     let_go(run_id)
@@ -78,7 +78,7 @@ def is_held(run_id: str) -> bool:
     """Return whether a process on this master, which may be this one, holds a run's lock."""
     try:
         with _path(run_id).open("rb") as file:
-            return not _is_locked(file.fileno(), fcntl.LOCK_SH)
+            return not _try_lock(file.fileno(), fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
 
@@ -128,7 +128,7 @@ def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
-def _is_locked(descriptor: int, kind: int) -> bool:
+def _try_lock(descriptor: int, kind: int) -> bool:
     """Try to lock a file without waiting. Return whether it worked; `kind` is LOCK_EX or LOCK_SH."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)

@@ -23,10 +23,10 @@ def ids() -> list[str]:
     return [run_id for (run_id,) in database.rows("SELECT run_id FROM states WHERE place > 0 ORDER BY place")]
 
 
-def start(directory: RunDirectory, state: State, spec: str) -> bool:
-    """Remove a run from the queue, write its spec.json with the text `spec`, and store `state`. Return True.
+def dequeue(directory: RunDirectory, state: State, spec: str) -> bool:
+    """Remove a run from the queue, write its spec.json with the text `spec`, and store `state`; return True.
 
-    Return False, and change nothing, if the run was no longer waiting.
+    The caller starts the run. Return False, and change nothing, if the run was no longer waiting.
     """
     with database.transaction():
         if _waiting(directory) is None:
@@ -37,7 +37,7 @@ def start(directory: RunDirectory, state: State, spec: str) -> bool:
 
 
 def finish(directory: RunDirectory, state: str, reason: str) -> bool:
-    """Remove a run from the queue and store its final state (`stopped` or `failed`), with the reason. Return True.
+    """Remove a run from the queue and store its final state (`stopped` or `failed`), with the reason; return True.
 
     Return False, and change nothing, if the run was no longer waiting.
     """

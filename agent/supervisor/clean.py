@@ -262,7 +262,7 @@ def locks_of(path: Path) -> list[Path]:
     return [path.with_suffix(".lock"), used_lock(path)]
 
 
-def shared(mount: Path, home: Path, wanted: frozenset[str]) -> dict[str, Any]:
+def list_or_remove_shared(mount: Path, home: Path, wanted: frozenset[str]) -> dict[str, Any]:
     """List the directories on the shared file system if `wanted` is empty; else remove the unused ones in `wanted`.
 
     Return JSON values. The key `items` lists the directories found, or only the removed ones. Without `wanted`, the
@@ -290,7 +290,7 @@ def shared(mount: Path, home: Path, wanted: frozenset[str]) -> dict[str, Any]:
     return _document(item for item, gone in moved if gone)
 
 
-def on_node(items: Iterable[Item], words: Sequence[str], take: Callable[[Path], bool]) -> dict[str, Any]:
+def list_or_remove_on_node(items: Iterable[Item], words: Sequence[str], take: Callable[[Path], bool]) -> dict[str, Any]:
     """List these items if `words` is empty; otherwise remove the unused items among them that `words` name.
 
     A word is ADDRESS:PATH, and words with another node's address are ignored.
@@ -316,14 +316,14 @@ def main(argv: Sequence[str]) -> int:
     home = Path.home()
     try:
         if command == "shared":
-            found = shared(Path(words[0]), home, frozenset(words[1:]))
+            found = list_or_remove_shared(Path(words[0]), home, frozenset(words[1:]))
         elif command == "data":
-            found = on_node(data_items(Path(words[0])), words[1:], remove_data)
+            found = list_or_remove_on_node(data_items(Path(words[0])), words[1:], remove_data)
         else:
             sizes = Sizes(home / ".deepcdk" / "sizes.json")
             items = list(node_items(home, sizes))
             sizes.store()
-            found = on_node(items, words, remove)
+            found = list_or_remove_on_node(items, words, remove)
     except OSError as error:
         print(describe(error), file=sys.stderr)
         return 1

@@ -111,7 +111,7 @@ class LostWorkers:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Check the workers every PERIOD_S seconds during a block, in a thread.
+        """Check the workers, and replace lost and faulty ones, every PERIOD_S seconds during a block, in a thread.
 
         An error is logged, and the checks continue.
         """
@@ -125,11 +125,11 @@ class LostWorkers:
     def _keep_looking(self, ended: threading.Event) -> None:
         while not ended.wait(PERIOD_S):
             try:
-                self.look()
+                self.check_and_replace()
             except (OSError, RuntimeError, ValueError) as error:  # The next check may succeed.
                 self._log_line(f"cannot check the workers: {describe(error)}; trying again in {PERIOD_S:g} s")
 
-    def look(self) -> None:
+    def check_and_replace(self) -> None:
         """Check all workers once, and replace lost and faulty workers, within the limits. Raises OSError.
 
         Do nothing unless the settings of a live or queued run allow replacements. If AWS does not list the group's

@@ -42,8 +42,8 @@ from agent.spec.run import PREPARATION_VARIABLE, RUNS_VARIABLE, RunSpec
 
 CLEARING_S: Final = 10.0
 """Seconds that processes of crashed runs may take to exit after SIGKILL."""
-END_THE_MASTER: Final = (
-    "terminate its instance; its group launches a new one, and the runs on the shared file system are kept"
+REPLACE_THE_MASTER: Final = (
+    "terminate the master's instance; its group launches a new one, and the runs on the shared file system are kept"
 )
 PREPARED: Final = "deepcdk-prepared "
 
@@ -114,7 +114,7 @@ def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:
         spared=spared,
     )["left"]
     if left:
-        remedy = END_THE_MASTER if on_master else "`fab replace` this node"
+        remedy = REPLACE_THE_MASTER if on_master else "`fab replace` this node"
         raise NodeError(f"processes of another run could not be killed: {', '.join(map(str, left))}; do: {remedy}")
 
 
@@ -162,16 +162,16 @@ def prepare_host(spec: RunSpec, host: Node) -> Prepared:
             settings=runtime.settings_for(kind, spec.horovod_wheelhouse, frameworks) if frameworks else None,
             log=log,
         )
-        return ready(made, made.parents[1])
+        return let_ranks_reach(made, made.parents[1])
     made = runtime.ensure(runtime.settings_for(kind, spec.horovod_wheelhouse), wheelhouse)
-    return ready(make_python(spec, made, log), made.parents[1])
+    return let_ranks_reach(make_python(spec, made, log), made.parents[1])
 
 
-def ready(python: Path, runtime: Path) -> Prepared:
-    """Return the result of preparing this host: `python`, `runtime`, and whether ranks have left processes or files.
+def let_ranks_reach(python: Path, runtime: Path) -> Prepared:
+    """Let ranks reach `python`, and return the result of preparing this host: the paths, and leftovers of ranks.
 
-    If `python` is in this user's home, first give all users the permission to enter the directories above it. The ranks
-    run as another user.
+    If `python` is in this user's home, all users get the permission to enter the directories above it, because the
+    ranks run as another user. Raises OSError.
     """
     home = Path.home()
     for directory in python.parents if python.is_relative_to(home) else ():
@@ -194,8 +194,8 @@ def prepare_master(spec: RunSpec) -> Prepared:
     Only horovodrun needs an environment. For other launchers, the result is the node's own Python. Raises RuntimeError,
     ValueError or OSError.
     """
-    rank_user.check("this master", END_THE_MASTER)
-    rank_user.check_groups("this master", END_THE_MASTER)
+    rank_user.check("this master", REPLACE_THE_MASTER)
+    rank_user.check_groups("this master", REPLACE_THE_MASTER)
     if spec.rank_launcher != HOROVOD:
         return Prepared(python=NODE_PYTHON)
     from agent.environment import master_environment  # Not at the top, as in `prepare_host`.

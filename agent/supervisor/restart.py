@@ -153,7 +153,7 @@ class Restarts:
     poll_s: float = POLL_S
     replacements: HostReplacements | None = None
 
-    def next_spec(self, title: str) -> RunSpec | None:
+    def claim_hosts(self, title: str) -> RunSpec | None:
         """Wait for hosts and claim them; return the spec for the restart.
 
         `title` describes the restart in the state and the log. Return None if too few hosts answer within `patience_s`,

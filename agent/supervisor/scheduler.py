@@ -165,7 +165,7 @@ def _start_first(runs: Runs, run_id: str, nodes_path: str, warn: Callable[[str],
         run_queue.finish(directory, "failed", f"could not start from the queue: {describe(error)}; {advice}")
         return True
     state = State.starting(spec)
-    if not run_queue.start(directory, state, trusted_spec.accept(spec)):
+    if not run_queue.dequeue(directory, state, trusted_spec.accept(spec)):
         runs.release(run_id)  # The run was removed from the queue meanwhile.
         return True
     try:

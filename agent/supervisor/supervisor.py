@@ -212,11 +212,11 @@ class Supervisor:
             silent=last.silent,
             runs=self.runs,
             is_stopped=self._stop.is_made,
-            set_reason=self._wait,
+            set_reason=self._report_waiting,
             log_line=self._log,
             replacements=self._replacements(time.time()),
         )
-        spec = search.next_spec(title)
+        spec = search.claim_hosts(title)
         self._report_replaced()
         if spec is None:
             return False
@@ -273,7 +273,7 @@ class Supervisor:
             self._log(f"failed: {reason}")
         self._stored.update(state=state, reason=reason, exit_code=outcome.exit_code, last_lines=lines)
 
-    def _wait(self, reason: str) -> None:
+    def _report_waiting(self, reason: str) -> None:
         """Store the reason why a restart waits for nodes. Notify the user of it once for each restart.
 
         Hosts that the master replaced, or could not replace, are recorded and added to the reason.

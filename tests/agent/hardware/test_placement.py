@@ -22,8 +22,8 @@ from agent.hardware.gpus import PciGpu
 from agent.hardware.placement import (
     Placement,
     bind,
-    bounded,
     gpu_variables,
+    has_tight_quota,
     place,
     place_program,
     place_rank,
@@ -78,7 +78,7 @@ def test_no_rank_gets_more_than_allowed_cpus(topology: Topology, ranks: int) -> 
         assert set(placement.cpus) <= set(topology.cpus)
         assert 1 <= placement.cores <= max(1, len(topology.cores))
         # Unless a quota limits them, ranks get whole cores, and one rank may have one core more than another.
-        assert not bounded(topology) or placement.cores == 1 or placement.cores * ranks <= topology.quota_cpus
+        assert not has_tight_quota(topology) or placement.cores == 1 or placement.cores * ranks <= topology.quota_cpus
 
 
 @given(nodes=st.integers(1, 4), cores=st.integers(1, 12), per_node=st.integers(1, 12))

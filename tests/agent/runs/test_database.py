@@ -207,7 +207,7 @@ for number in range(int(sys.argv[2]), 100_000):
         trusted_spec.accept(make_spec(run_id=name))
     print("queued", name, flush=True)
     runs.claim(name, [make_node(1)])
-    assert run_queue.start(directory, make_state(run_id=name, state="starting"), "spec")
+    assert run_queue.dequeue(directory, make_state(run_id=name, state="starting"), "spec")
     print("started", name, flush=True)
     directory.mark_failed("over")
     runs.release(name)

@@ -27,8 +27,8 @@ def queued(root: Path, names: Sequence[str]) -> Runs:
 def test_queued_run_starts_once_with_its_current_spec(tmp_path: Path) -> None:
     runs = queued(tmp_path, ["one", "two"])
     state = dataclasses.replace(runs["one"].effective_state(), state="starting")
-    assert run_queue.start(runs["one"], state, "new spec")
-    assert not run_queue.start(runs["one"], state, "another")
+    assert run_queue.dequeue(runs["one"], state, "new spec")
+    assert not run_queue.dequeue(runs["one"], state, "another")
     assert runs["one"].spec.read_text() == "new spec"
     assert (run_queue.ids(), runs["one"].stored_state().state) == (["two"], "starting")
     assert not run_queue.finish(runs["one"], "stopped", "too late")

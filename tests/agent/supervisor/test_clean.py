@@ -27,12 +27,12 @@ from agent.supervisor import clean, submit
 from agent.supervisor.clean import (
     Sizes,
     data_items,
+    list_or_remove_on_node,
+    list_or_remove_shared,
     names_in_processes,
     node_items,
-    on_node,
     remove,
     remove_data,
-    shared,
 )
 from tests.factories import make_program_spec, make_spec, make_state
 
@@ -87,7 +87,9 @@ def make_run(mount: Path, spec: RunSpec, course: object = None) -> Path:
 
 
 def unused(mount: Path, home: Path) -> set[str]:
-    return {Path(item["path"]).name for item in shared(mount, home, frozenset())["items"] if not item["used"]}
+    return {
+        Path(item["path"]).name for item in list_or_remove_shared(mount, home, frozenset())["items"] if not item["used"]
+    }
 
 
 def test_trees_of_kept_runs_are_kept_and_others_are_listed_with_their_sizes(mount: Path, home: Path) -> None:
@@ -101,7 +103,7 @@ def test_trees_of_kept_runs_are_kept_and_others_are_listed_with_their_sizes(moun
         ("2" * 16, "payload"),
     ):
         tree(mount, name, folder)
-    found = {Path(item["path"]).name: item for item in shared(mount, home, frozenset())["items"]}
+    found = {Path(item["path"]).name: item for item in list_or_remove_shared(mount, home, frozenset())["items"]}
     assert {name for name, item in found.items() if not item["used"]} == {"1" * 16, "2" * 16}
     assert found["1" * 16]["kind"] == "program" and found["1" * 16]["size"] == 1000
 
@@ -113,7 +115,7 @@ def test_only_named_and_unused_trees_are_removed(mount: Path, home: Path) -> Non
     kept, gone, other = (tree(mount, name, "program") for name in (spec.program, "1" * 16, "2" * 16))
     outside = directory(mount / "data" / "mine")
     wanted = frozenset(map(str, (kept, gone, outside)))
-    removed = shared(mount, home, wanted)["items"]
+    removed = list_or_remove_shared(mount, home, wanted)["items"]
     assert [item["path"] for item in removed] == [str(gone)]
     assert kept.exists() and other.exists() and outside.exists() and not gone.exists()
     assert sorted(path.name for path in (mount / "payloads").iterdir()) == sorted([kept.name, other.name])
@@ -146,9 +148,9 @@ def test_wheels_of_a_run_newest_runtime_and_installer_are_kept(mount: Path, home
 def test_wheels_in_use_by_a_node_are_kept(mount: Path, home: Path) -> None:
     path = wheels(mount, "b" * 16)
     with file_lock(used_lock(path), shared=True), file_lock(used_lock(path), shared=True):
-        assert shared(mount, home, frozenset([str(path)]))["items"] == []
+        assert list_or_remove_shared(mount, home, frozenset([str(path)]))["items"] == []
     assert path.exists()
-    assert len(shared(mount, home, frozenset([str(path)]))["items"]) == 1
+    assert len(list_or_remove_shared(mount, home, frozenset([str(path)]))["items"]) == 1
     assert not path.exists()
 
 
@@ -158,7 +160,7 @@ def test_nothing_is_removed_if_the_spec_of_a_run_cannot_be_read(mount: Path, hom
     (path / "spec.json").rename(tmp_path / "spec.json")
     (path / "spec.json").symlink_to(tmp_path / "spec.json")
     with pytest.raises(OSError, match="symbolic links"):
-        shared(mount, home, frozenset([str(gone)]))
+        list_or_remove_shared(mount, home, frozenset([str(gone)]))
     assert clean.main(["shared", str(mount), str(gone)]) == 1
     assert gone.exists()
 
@@ -190,7 +192,7 @@ def test_run_that_starts_during_removal_has_its_tree_or_reports_it(
     assert "is missing; to upload it again, start a new run: repeat `fab train`" in str(errors[0])
     path.with_name("removed").rename(path)
     submit.start(runs, Submission(spec=spec))
-    assert shared(mount, home, frozenset([str(path)]))["items"] == []
+    assert list_or_remove_shared(mount, home, frozenset([str(path)]))["items"] == []
     assert path.exists()
 
 
@@ -206,8 +208,8 @@ def test_environments_without_a_process_are_removed_on_the_node_with_the_address
     assert {Path(item.path).name for item in items if not item.used} == {idle.name, built.name}
     words = [f"10.0.1.3:{busy}", f"10.0.1.3:{built}", f"10.0.1.4:{idle}"]
     with file_lock(built.with_suffix(".lock")):
-        assert on_node(items, words, remove)["items"] == []
-    removed = on_node(items, words, remove)["items"]
+        assert list_or_remove_on_node(items, words, remove)["items"] == []
+    removed = list_or_remove_on_node(items, words, remove)["items"]
     assert [item["path"] for item in removed] == [str(built)]
     assert busy.exists() and idle.exists() and not built.exists()
 
@@ -220,8 +222,8 @@ def test_horovod_build_is_removed_unless_it_is_being_built(home: Path, monkeypat
     (item,) = node_items(home, Sizes(home / "sizes"))
     assert (item.kind, item.path, item.size) == ("Horovod build", str(built), 1000)
     with file_lock(built.with_suffix(".lock")):
-        assert on_node([item], [f"10.0.1.3:{built}"], remove)["items"] == []
-    assert on_node([item], [f"10.0.1.3:{built}"], remove)["items"]
+        assert list_or_remove_on_node([item], [f"10.0.1.3:{built}"], remove)["items"] == []
+    assert list_or_remove_on_node([item], [f"10.0.1.3:{built}"], remove)["items"]
     assert not built.exists()
 
 
@@ -240,7 +242,7 @@ def test_staged_data_is_removed_with_its_manifest_unless_it_is_being_staged(
     assert [item.path for item in items] == [str(staged.directory)]
     with staged.reserved():
         assert not remove_data(staged.directory)
-    assert on_node(items, [f"10.0.1.3:{staged.directory}"], remove_data)["items"]
+    assert list_or_remove_on_node(items, [f"10.0.1.3:{staged.directory}"], remove_data)["items"]
     assert {path.name for path in root.iterdir() if not path.name.startswith(".")} == {"of mine", "linked"}
 
 
@@ -279,5 +281,5 @@ def test_directories_are_measured_while_runs_can_start(
         return count_files(path)
 
     monkeypatch.setattr(clean, "count_files", count)
-    assert len(shared(mount, home, frozenset())["items"]) == 2
+    assert len(list_or_remove_shared(mount, home, frozenset())["items"]) == 2
     assert measured == ["1" * 16, f"{'2' * 16}.partial-1"]

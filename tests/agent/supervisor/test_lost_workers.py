@@ -75,7 +75,7 @@ class Cluster:
         while self.now < end:
             self.now = min(end, self.now + PERIOD_S)
             (self.root / "nodes").write_text(nodes_text([make_master(), *self.listed]))
-            self.workers.look()
+            self.workers.check_and_replace()
 
     @property
     def troubles(self) -> list[str]:

@@ -16,7 +16,7 @@ from agent.remote.secret_files import TAKEN
 from agent.runs.node_claims import Runs
 from agent.spec.nodes import NODE_PYTHON
 from agent.supervisor.prepare_node import (
-    END_THE_MASTER,
+    REPLACE_THE_MASTER,
     NodeError,
     Prepared,
     check_slots,
@@ -160,7 +160,7 @@ def test_remaining_process_of_another_run_is_reported(
 ) -> None:
     monkeypatch.setattr("agent.supervisor.prepare_node.signal_run", lambda root, **how: {"signalled": [7], "left": [7]})
     status, output, errors = prepared(tmp_path, monkeypatch, capfd)
-    expected = f"processes of another run could not be killed: 7; do: {END_THE_MASTER}\n"
+    expected = f"processes of another run could not be killed: 7; do: {REPLACE_THE_MASTER}\n"
     assert (status, output, errors) == (1, "", expected)
     with pytest.raises(NodeError, match="could not be killed: 7; do: `fab replace` this node"):
         clear(make_spec(), tmp_path, on_master=False)

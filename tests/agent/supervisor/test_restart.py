@@ -173,7 +173,8 @@ def search(tmp_path: Path) -> Callable[..., tuple[RunSpec | None, list[str], lis
             "patience_s": 0.1, "fewer_after_s": 0.05, "nodes_path": str(path), "hosts": FakeHosts(silent),
             "silent": (), "wanted": len(spec.hosts), "runs": runs,
         }  # fmt: skip
-        return Restarts(spec=spec, **{**values, **changes}).next_spec("restart 1 of 3, because a fault"), reasons, lines
+        search = Restarts(spec=spec, **{**values, **changes})
+        return search.claim_hosts("restart 1 of 3, because a fault"), reasons, lines
 
     return run
 

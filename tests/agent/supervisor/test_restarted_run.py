@@ -190,7 +190,7 @@ def test_stop_while_waiting_for_nodes_stops_the_run(supervised: Any, monkeypatch
         return begin(self)
 
     supervisors: list[Supervisor] = []
-    monkeypatch.setattr(restart.Restarts, "next_spec", stopped)
+    monkeypatch.setattr(restart.Restarts, "claim_hosts", stopped)
     begin = Supervisor.supervise
     monkeypatch.setattr(Supervisor, "supervise", supervise)
     record, _ = supervised(KILLED)
