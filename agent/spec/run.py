@@ -177,13 +177,12 @@ class RunSpec:
         if self.own_gpu and not (self.program and self.placement == PLACED):
             raise SpecError(f"own_gpu needs a program and placement {PLACED}")
         kind = self.runtime_kind
-        if self.knobs.hierarchical_allreduce and not (kind and kind.has_gpus and self.controller == MPI):
-            raise SpecError(
-                "--hierarchical-allreduce needs nodes with GPUs, and --controller mpi. Otherwise Horovod ignores it. "
-                "Omit the flag"
-            )
-        if self.knobs.hierarchical_allgather and self.controller != MPI:
-            raise SpecError("--hierarchical-allgather needs --controller mpi: with Gloo, Horovod ignores it")
+        reductions = {"allreduce": self.knobs.hierarchical_allreduce, "allgather": self.knobs.hierarchical_allgather}
+        for name, is_hierarchical in reductions.items():
+            if is_hierarchical and self.controller != MPI:
+                raise SpecError(f"--hierarchical-{name} needs --controller mpi: with Gloo, Horovod ignores it")
+        if self.knobs.hierarchical_allreduce and not (kind and kind.has_gpus):
+            raise SpecError("--hierarchical-allreduce: the nodes have no GPUs, so Horovod ignores it; omit the flag")
         if kind and self.payload and (older := [each for each in kind.capabilities if each < FIRST_SUPPORTED]):
             raise SpecError(
                 f"the nodes have GPUs of compute capability {older[0] / 10}, but recipes need {FIRST_SUPPORTED / 10} "

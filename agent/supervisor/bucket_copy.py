@@ -120,4 +120,4 @@ class Copier:
         done = self._run(command(self.directory, self.address, self.region, excluded=excluded), TIMEOUT_S)
         if done.status != 0:
             return done.last_line
-        return f"{WORK_FOLDER}/ was not copied, because it has {size:,} bytes" if excluded else ""
+        return f"{WORK_FOLDER}/ was not copied: it has {size:,} bytes, the limit is {WORK_LIMIT:,}" if excluded else ""

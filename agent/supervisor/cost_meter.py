@@ -18,7 +18,8 @@ from agent.spec.run_limits import NEAR, RunLimits
 
 WRITE_S: Final = 5.0
 UNPRICED: Final = (
-    "--max-cost cannot be checked, because the price of the run's nodes is unknown; start a new run with --max-hours"
+    "--max-cost cannot be checked, because the price of the run's nodes is unknown; to continue with a limit of time: "
+    "`fab resume --max-cost none --max-hours HOURS`"
 )
 
 

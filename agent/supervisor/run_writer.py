@@ -59,7 +59,7 @@ class RunWriter:
             # nothing may write to its bucket then.
             self.record_step("ended")
             if trouble := rank_permissions.make_readable(self._directory, self._run):
-                self._log(f"`fab fetch` may fail, because the login user {trouble}")
+                self._log(f"`fab fetch` may fail: the login user {trouble}; make it readable on the master (`fab ssh`)")
             self.write_record(state)
             if trouble := self.copier.finish():
                 lacks = "incomplete" if self.copier.address else "missing"

@@ -61,6 +61,14 @@ def test_invalid_spec_is_rejected(text: str) -> None:
         RunSpec.from_json(text)
 
 
+def test_hierarchical_allreduce_needs_mpi_and_gpus() -> None:
+    knobs = Knobs(hierarchical_allreduce=True)
+    with pytest.raises(SpecError, match=r"^--hierarchical-allreduce needs --controller mpi: "):
+        make_spec(knobs=knobs)
+    with pytest.raises(SpecError, match=r"^--hierarchical-allreduce: the nodes have no GPUs, .*; omit the flag$"):
+        make_spec(knobs=knobs, controller="mpi")
+
+
 def test_spec_that_is_not_utf_8_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "spec.json").write_bytes(b"\xff")
     with pytest.raises(SpecError, match=f"^{tmp_path}/spec.json: it is not UTF-8$"):

@@ -65,7 +65,7 @@ def test_large_working_directory_is_reported_and_not_copied(
     (directory.path / "work").mkdir()
     (directory.path / "work" / "data").write_text("four")
     cli = Cli()
-    assert Copier(directory, cli).finish() == "work/ was not copied, because it has 4 bytes"
+    assert Copier(directory, cli).finish() == "work/ was not copied: it has 4 bytes, the limit is 3"
     assert "work/*" in cli.commands[-1]
 
 
