@@ -20,7 +20,7 @@ LOAD_FIELDS: Final = ("name", "utilization.gpu", "memory.used", "memory.total", 
 
 
 class NvidiaSmiError(RuntimeError):
-    """Report that nvidia-smi is installed but fails, with the last line of its output."""
+    """Report that nvidia-smi is installed but fails, with the last line of its output, or does not finish in time."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

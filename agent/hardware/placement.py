@@ -181,7 +181,7 @@ ROOT: Final = Path("/")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlacedRank:
-    """A rank's placement on this host, with notes on failed steps."""
+    """A rank's placement on this host, with notes on steps that failed or were left out."""
 
     placement: Placement
     machine: str

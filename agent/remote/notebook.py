@@ -45,7 +45,7 @@ _POLL_S: Final = 0.2
 
 
 class NotebookError(RuntimeError):
-    """Report a notebook that could not be started."""
+    """Report a notebook whose server did not start to listen in time."""
 
 
 def server_command(python: Path, port: int, root: str) -> list[str]:

@@ -38,7 +38,7 @@ UNCLAIMED_S: Final = 3600.0
 
 
 class SecretsError(RuntimeError):
-    """Report secrets that are missing on a node."""
+    """Report secrets of a run that are missing on this node."""
 
 
 def master_directory(home: Path) -> Path:

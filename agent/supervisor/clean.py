@@ -66,6 +66,7 @@ class Item:
     kind: str
     path: str
     size: int
+    """Bytes."""
     used: bool
     """Whether a run, a process or the next run needs it."""
 

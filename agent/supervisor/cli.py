@@ -48,7 +48,7 @@ that could continue."""
 
 
 class NoSuchRunError(LookupError):
-    """Report a run id that does not exist, or a missing run id although several runs are live."""
+    """Report a run id that does not exist, or a missing run id although there are no runs or several live ones."""
 
 
 def supervise(runs: Runs, run_id: str, ready_fd: int, lock_fd: int, lost: str) -> int:

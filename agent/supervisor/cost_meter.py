@@ -24,7 +24,7 @@ UNPRICED: Final = (
 
 
 class Meter:
-    """The meter of one supervisor. It continues from the amounts in spent.json.
+    """Count the time and cost of a run while its supervisor works, beginning with the amounts in spent.json.
 
     `clock` is a monotonic clock in seconds. `now` is the time of day, which other nodes read in spent.json.
     """

@@ -55,7 +55,7 @@ _TREE: Final = re.compile("[0-9a-f]{16}")
 
 
 class Handover:
-    """Keep the archive and the parameter up to date, without waiting for AWS."""
+    """Keep the archive for the next master, and the parameter with its digest, up to date, without waiting for AWS."""
 
     def __init__(
         self,

@@ -89,7 +89,7 @@ class Seen:
 
 
 class LostWorkers:
-    """Repeated checks of all workers, which find workers to replace."""
+    """Check all workers repeatedly, and let their group replace lost and faulty ones."""
 
     def __init__(
         self,
