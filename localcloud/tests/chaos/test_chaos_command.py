@@ -49,16 +49,16 @@ def test_conflicting_arguments_are_rejected_by_name(
 @pytest.mark.parametrize(
     ("word", "told"),
     [
-        ("--every=nan", "argument --every: 'nan' must be 1 to 1,000,000 seconds"),
-        ("--every=0.5", "argument --every: '0.5' must be 1 to"),
-        ("--first=-1", "argument --first: '-1' must be 0 to"),
-        ("--duration=inf", "argument --duration: 'inf' must be 0 to"),
-        ("--close=1.5", "argument --close: '1.5' must be 0 to 1"),
+        ("--every=nan", "argument --every: 'nan' is not a number from 1 to 1,000,000 seconds"),
+        ("--every=0.5", "argument --every: '0.5' is not a number from 1 to"),
+        ("--first=-1", "argument --first: '-1' is not a number from 0 to"),
+        ("--duration=inf", "argument --duration: 'inf' is not a number from 0 to"),
+        ("--close=1.5", "argument --close: '1.5' is not a number from 0 to 1"),
         ("--hosts=(", "argument --hosts: '(' is not a valid regular expression: missing )"),
         ("--flip=/etc/*", "argument --flip: '/etc/*' must be relative to the shared file systems"),
         ("--flip=a/../../b", "argument --flip: 'a/../../b' must be relative"),
         ("--flip=a**", "argument --flip: 'a**' is not a valid file pattern"),
-        ("--flip=.", "argument --flip: '.' is not a valid file pattern"),
+        ("--flip=.", "argument --flip: '.' is not a valid file pattern: it names no file"),
     ],
 )
 def test_malformed_arguments_are_rejected_by_name(capsys: pytest.CaptureFixture[str], word: str, told: str) -> None:

@@ -32,7 +32,7 @@ def sends(host: int, address: str) -> bool:
 def test_network_faults_skip_machines(tmp_path: Path, kind: str) -> None:
     stage = Stage(tmp_path, 1)
     stage.hosts()[0]["agent"] = "/run/localcloud/x/agent.sock"
-    with pytest.raises(NoTargetError, match="there is no host in namespaces"):
+    with pytest.raises(NoTargetError, match=f"there is no running host that {kind} can affect"):
         done(stage, kind)
 
 

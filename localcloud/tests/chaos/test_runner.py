@@ -93,7 +93,7 @@ def test_notice_waits_for_a_checkpoint_while_temporary_faults_are_undone(tmp_pat
     assert [text for _, text in play.told] == [
         "cut the network of w1 (i-1)",
         "undone: cut the network of w1 (i-1)",
-        "sent w1 (i-1) the notice that it is interrupted in 120 s",
+        "sent w1 (i-1) a spot interruption notice: it is terminated in 120 s",
     ]
     assert [at_s for at_s, _ in play.told] == pytest.approx([10.0, 40.0, 44.5], abs=0.1)
 
@@ -103,7 +103,8 @@ def test_notice_without_checkpoint_is_skipped_with_reason(tmp_path: Path) -> Non
     assert play.run(NOTICE, dataclasses.replace(REBOOT, at_s=30.0)) == ended(1)
     skipped, rebooted = play.told
     assert (
-        skipped[1] == "spot-notice skipped: no file that matches 'run/checkpoints/.partial-*' was created within 60 s"
+        skipped[1]
+        == "spot-notice skipped: no file that matches --writing 'run/checkpoints/.partial-*' was created within 60 s"
     )
     assert skipped[0] == pytest.approx(80.0, abs=0.1)
     assert rebooted[1] == "rebooted w1 (i-1)"
@@ -184,7 +185,7 @@ def test_only_one_runner_is_allowed_and_killed_runner_does_not_block(tmp_path: P
     words = [sys.executable, "-c", code]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True) as other:
         assert other.stdout and other.stdout.readline() == "1\n"
-        told = f"chaos already runs on the embedded cloud x, as process {other.pid}; wait until it exits"
+        told = f"another `chaos` runs on the embedded cloud x; wait until it exits, or stop it with: kill {other.pid}"
         with pytest.raises(LocalCloudError, match=told), runner.locked(layout):
             pass
         other.kill()

@@ -32,44 +32,55 @@ class ReplacedError(NotRunningError):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.args = (f"the embedded cloud {name} was stopped, and another cloud with this name was started",)
+        self.args = (
+            f"the embedded cloud {name} was stopped, and another cloud with this name was started; repeat the command "
+            "to inject faults in the new cloud",
+        )
 
 
 class Cloud:
-    """A running cloud, accessed like from its command line."""
+    """Access to a running cloud: its hosts, its daemon, its EC2 API and its shared file systems."""
 
     def __init__(self, layout: Layout, only: str = "") -> None:
-        """Use a running cloud. `only` is a regular expression for the names or ids of its possible hosts; "": all.
+        """Use a running cloud. Raises NotRunningError.
 
-        Raises NotRunningError.
+        Faults only affect hosts whose name or instance id matches the regular expression `only`; "" matches all.
         """
         self._layout, self._only = layout, only
         self._state = lifecycle.read_state(layout)
 
     def hosts(self, only: str = "") -> list[dict[str, Any]]:
-        """Return the possible hosts of a fault, sorted by name and address. Some may not be running.
+        """Return the hosts that a fault may affect, sorted by name and address. Those that are not running have pid 0.
 
-        `only` is a regular expression for their names and ids. It replaces the constructor's expression.
+        `only` is the fault's own regular expression for hosts. If it is "", the constructor's expression applies.
+        Raises like `all_hosts`.
         """
         only = only or self._only
         found = [host for host in self.all_hosts() if re.search(only, f"{host['name']} {host['instance_id']}")]
         return sorted(found, key=lambda host: (host["name"], ipaddress.ip_address(host["private_ip"])))
 
     def all_hosts(self) -> list[dict[str, Any]]:
-        """Return the cloud's hosts. Raises NotRunningError, or LocalCloudError if it does not answer."""
+        """Return all hosts of the cloud, in the form of `status`.
+
+        Raises NotRunningError, or LocalCloudError if the daemon does not answer.
+        """
         hosts: list[dict[str, Any]] = self.ask({"do": "status"})["hosts"]
         return hosts
 
     def ask(self, message: dict[str, str]) -> dict[str, Any]:
-        """Send a request to the daemon. Raises LocalCloudError, or NotRunningError if the cloud has stopped."""
+        """Send a request to the cloud's daemon; return its answer.
+
+        Raises NotRunningError if the cloud has stopped or was replaced, UnknownInstanceError for an unknown instance in
+        the request, and LocalCloudError for any other failure.
+        """
         if lifecycle.read_state(self._layout)["started"] != self._state["started"]:
             raise ReplacedError(self._layout.name)
         return control_socket.request(self._layout, message)
 
     def call(self, operation: str, instance_id: str) -> None:
-        """Call an EC2 operation (a method of boto3's client) for one instance, from the laptop.
+        """Call an EC2 operation (a method of boto3's client) for one instance, from the laptop's network.
 
-        Raises LocalCloudError.
+        Raises LocalCloudError if the call fails, or OSError if the cloud has stopped.
         """
         import boto3
         from botocore.exceptions import BotoCoreError, ClientError
@@ -85,20 +96,29 @@ class Cloud:
             raise LocalCloudError(f"{operation} of {instance_id}: {error}") from error
 
     def shared_file_system(self) -> Path:
-        """Return the path of the shared file systems, in the daemon's mount namespace."""
+        """Return the directory with one directory per shared file system.
+
+        The path leads into the daemon's mount namespace. It is valid on this machine while the daemon runs.
+        """
         return Path(f"/proc/{self._state['pid']}/root{self._layout.efs}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Patterns:
-    """The user's patterns for programs and files on the hosts, and other settings of faults."""
+    """The user's settings of faults: patterns for programs and files on the hosts, and the time of a notice.
+
+    A kind of fault whose pattern is "" has no target.
+    """
 
     supervisor: str = ""
     """Regular expression for the supervisor's command line."""
     flip: str = ""
     """Glob pattern of files below the shared file systems."""
     writing: str = ""
-    """Glob pattern of files that exist only while a program writes, such as a checkpoint's temporary file."""
+    """Glob pattern of files that exist only while a program writes, such as a checkpoint's temporary file.
+
+    They are below the shared file systems. If the pattern is "", no fault waits for such a file.
+    """
     notice_s: float = NOTICE_S
     """Seconds from the interruption notice to the termination."""
 
@@ -127,7 +147,7 @@ class Attempt:
     def choose(self, things: Sequence[T], what: str) -> T:
         """Choose one of several targets by the fault's random place. Raises NoTargetError if there are none.
 
-        `what` is the kind of target for the message.
+        `what` names the kind of target in the message `there is no WHAT`.
         """
         if not things:
             raise NoTargetError(f"there is no {what}{' without an active fault of this kind' if self.busy else ''}")
@@ -142,8 +162,8 @@ class Attempt:
         return [host for host in self.cloud.hosts(self.fault.hosts) if host["pid"]]
 
     def host(self) -> Host:
-        """Choose the target host. Raises NoTargetError if there is none."""
-        return self.choose(self.hosts(), "host")
+        """Choose one of `hosts()`. Raises NoTargetError if there is none."""
+        return self.choose(self.hosts(), "running host")
 
     def unless_busy(self, target: str) -> str:
         """Return `target`, the only possible one. Raises NoTargetError while a fault of this kind is active there."""
@@ -153,5 +173,5 @@ class Attempt:
 
 
 def named(host: Host) -> str:
-    """Return a host's name and instance id for messages."""
+    """Return `NAME (INSTANCE ID)` for messages. Without a name tag, NAME is the host name."""
     return f"{host['name'] or host['hostname']} ({host['instance_id']})"

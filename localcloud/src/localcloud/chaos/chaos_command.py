@@ -32,12 +32,18 @@ _KINDS_HELP: Final = (
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the arguments of `chaos`."""
-    command.add_argument("--seed", type=int, required=True, help="the same seed gives the same faults")
+    command.add_argument("--seed", type=int, required=True, help="the same seed and flags give the same faults")
     seconds, a_second = _number(0, 1e6, " seconds"), _number(1, 1e6, " seconds")
     for flag, kind, default, metavar, help in (
         ("--duration", seconds, 300.0, "S", "no fault starts later than this (default: 300 s)"),
         ("--first", seconds, 20.0, "S", "time of the first fault (default: 20 s)"),
-        ("--every", a_second, 60.0, "S", "mean time between two faults, varied by 0.5 to 1.5 (default: 60 s)"),
+        (
+            "--every",
+            a_second,
+            60.0,
+            "S",
+            "mean time between two faults; each interval is 0.5 to 1.5 times as long (default: 60 s)",
+        ),
         ("--longest", a_second, 60.0, "S", "maximum duration of a temporary fault (default: 60 s)"),
         (
             "--close",
@@ -48,13 +54,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         ),
         ("--kinds", str, ",".join(DEFAULT_KINDS), "KINDS", _KINDS_HELP),
         ("--hosts", _expression, "", "REGEX", "only affect hosts whose name or ID matches (default: all hosts)"),
-        ("--supervisor", _expression, "", "REGEX", "command line of the process that kill-supervisor kills"),
+        ("--supervisor", _expression, "", "REGEX", "kill-supervisor kills a process whose command line matches"),
         (
             "--flip",
             _pattern,
             "",
             "PATTERN",
-            "glob pattern of the files for flip-bit, relative to the shared file systems",
+            "glob pattern, relative to the shared file systems; flip-bit damages the newest file that matches",
         ),
         (
             "--writing",
@@ -88,7 +94,7 @@ def carry_out(layout: Layout, arguments: argparse.Namespace) -> int:
     faults = _schedule(arguments)
     cloud = Cloud(layout, arguments.hosts)
     if os.geteuid() != 0:
-        raise LocalCloudError("only root can inject faults; repeat the command with sudo")
+        raise LocalCloudError("chaos needs root, also with --dry-run; repeat the command with sudo")
     known = cloud.all_hosts()
     flags = {each.hosts: f"--kinds {each.kind}@{each.hosts}" for each in faults if each.hosts}
     for only, flag in {"": f"--hosts {arguments.hosts!r}", **flags}.items():
@@ -123,7 +129,10 @@ def carry_out(layout: Layout, arguments: argparse.Namespace) -> int:
         )
     print(f"{outcome.done} of {len(faults)} faults were injected")
     if outcome.left:
-        raise LocalCloudError(f"not undone: {'; '.join(outcome.left)}. To undo these faults, stop the cloud")
+        raise LocalCloudError(
+            f"not undone: {'; '.join(outcome.left)}. To undo these faults, stop the cloud: "
+            f"python -m localcloud stop --name {layout.name}"
+        )
     if outcome.interrupted:
         raise KeyboardInterrupt
     return 0
@@ -186,7 +195,7 @@ def _append(path: Path, text: str) -> None:
 
 
 def _number(least: float, most: float, unit: str = "") -> Callable[[str], float]:
-    """Return argparse's parser for a number from `least` to `most`. `unit` is only for its error message."""
+    """Return argparse's parser for a number from `least` to `most`, both included. `unit` is for its error message."""
 
     def read(text: str) -> float:
         try:
@@ -194,7 +203,7 @@ def _number(least: float, most: float, unit: str = "") -> Callable[[str], float]
         except ValueError:
             value = math.nan
         if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} must be {least:g} to {most:,.0f}{unit}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least:g} to {most:,.0f}{unit}")
         return value
 
     return read
@@ -218,6 +227,8 @@ def _pattern(text: str) -> str:
         )
     try:
         next(Path(os.devnull).glob(text), None)
-    except (ValueError, IndexError) as error:  # IndexError for "."
+    except IndexError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a valid file pattern: it names no file") from None
+    except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not a valid file pattern: {error}") from None
     return text

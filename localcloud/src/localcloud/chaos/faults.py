@@ -19,9 +19,15 @@ API_SHARE: Final = 0.5
 
 
 def carry_out(attempt: Attempt) -> Done:
-    """Inject one fault. Raises NoTargetError if there is no target, and LocalCloudError if the injection fails."""
+    """Inject one fault; return its description, and its repair if it is temporary.
+
+    Raises NoTargetError if there is no target, NotRunningError if the cloud has stopped, and LocalCloudError if the
+    injection fails.
+    """
     try:
         return _FAULTS[attempt.fault.kind](attempt)
+    except ProcessLookupError:
+        raise NoTargetError("the chosen process has already exited") from None
     except OSError as error:
         if isinstance(error, LocalCloudError):
             raise
@@ -42,7 +48,7 @@ def _ranks(attempt: Attempt) -> list[tuple[Host, Process]]:
 
 def _kill_rank(attempt: Attempt) -> Done:
     host, rank = _rank(attempt)
-    _kill(rank.pid)
+    os.kill(rank.pid, signal.SIGKILL)
     return Done(what=f"killed rank {rank.rank} on {named(host)}")
 
 
@@ -74,30 +80,30 @@ def _kill_supervisor(attempt: Attempt) -> Done:
         if re.search(pattern, process.command)
     ]
     host, process = attempt.choose(found, f"process that matches {pattern!r}")
-    _kill(process.pid)
+    os.kill(process.pid, signal.SIGKILL)
     return Done(what=f"killed {process.command[:80]!r} on {named(host)}")
 
 
 def _kill_host(attempt: Attempt) -> Done:
     host = attempt.host()
-    _kill(host["pid"])
+    os.kill(host["pid"], signal.SIGKILL)
     return Done(what=f"killed {named(host)}")
 
 
 def _kill_half(attempt: Attempt) -> Done:
-    """Kill half of the hosts, rounded down.
+    """Kill half of the running hosts that the fault may affect, rounded down.
 
     The fault's random place selects the first. The next hosts in the list follow, continuing at the start of the list
-    after its end. Raises NoTargetError if there are fewer than two hosts.
+    after its end. Raises NoTargetError if there are fewer than two such hosts.
     """
     hosts = attempt.hosts()
     if len(hosts) < 2:
-        raise NoTargetError("there are fewer than two hosts")
+        raise NoTargetError("there are fewer than two running hosts")
     first = hosts.index(attempt.choose(hosts, "host"))
     half = [hosts[(first + n) % len(hosts)] for n in range(len(hosts) // 2)]
     for host in half:
-        with contextlib.suppress(NoTargetError):
-            _kill(host["pid"])
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(host["pid"], signal.SIGKILL)
     return Done(what=f"killed {len(half)} of {len(hosts)} hosts: {', '.join(map(named, half))}")
 
 
@@ -107,7 +113,7 @@ def _kill_first_host(attempt: Attempt) -> Done:
     if not ranks:
         raise NoTargetError("there is no rank")
     host, rank = ranks[0]
-    _kill(host["pid"])
+    os.kill(host["pid"], signal.SIGKILL)
     return Done(what=f"killed {named(host)}, the host of rank {rank.rank}")
 
 
@@ -121,7 +127,7 @@ def _spot_notice(attempt: Attempt) -> Done:
     host = attempt.choose([host for host in attempt.hosts() if host.get("spot")], "spot instance")
     notice_s = attempt.patterns.notice_s
     attempt.cloud.ask({"do": "interrupt", "instance": host["instance_id"], "notice_s": str(notice_s)})
-    return Done(what=f"sent {named(host)} the notice that it is interrupted in {notice_s:g} s")
+    return Done(what=f"sent {named(host)} a spot interruption notice: it is terminated in {notice_s:g} s")
 
 
 def _terminate(attempt: Attempt) -> Done:
@@ -153,11 +159,3 @@ _FAULTS: Final[Mapping[str, Callable[[Attempt], Done]]] = {
     "terminate": _terminate,
     "reboot": _reboot,
 }
-
-
-def _kill(pid: int) -> None:
-    """Kill a process. Raises NoTargetError if it has already exited."""
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        raise NoTargetError("the process has already exited") from None

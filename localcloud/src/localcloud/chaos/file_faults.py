@@ -20,11 +20,11 @@ _SMALLEST_BYTES: Final = 4096
 def fill_disk(attempt: Attempt) -> Done:
     """Fill the shared file systems with one file, until the fault is repaired.
 
-    Raises NoTargetError if their size is not limited, or if they are still filled.
+    Raises NoTargetError if their size is not limited, or if an earlier fault still fills them.
     """
     target, root = attempt.unless_busy("disk"), attempt.cloud.shared_file_system()
     if root.stat().st_dev == root.parent.stat().st_dev:
-        raise NoTargetError("the shared file system is not limited: start the cloud with --efs-size")
+        raise NoTargetError("the size of the shared file systems is not limited; start the cloud with --efs-size")
     path = root / FILLER
     try:
         filled = _fill(path)
@@ -32,7 +32,7 @@ def fill_disk(attempt: Attempt) -> Done:
         path.unlink(missing_ok=True)
         raise
     return Done(
-        what=f"filled the shared file system with {filled >> 20} MiB",
+        what=f"filled the shared file systems with {filled >> 20} MiB",
         target=target,
         undo=lambda: path.unlink(missing_ok=True),
     )
@@ -60,7 +60,7 @@ def _fill(path: Path) -> int:
 
 
 def flip_bit(attempt: Attempt) -> Done:
-    """Flip one bit in the newest file that matches the user's pattern. The fault's random place selects the bit.
+    """Flip one bit in the newest file that matches `Patterns.flip`. The fault's random place selects the bit.
 
     Empty files and symbolic links are skipped. Raises NoTargetError without a pattern or a file.
     """
@@ -74,7 +74,7 @@ def flip_bit(attempt: Attempt) -> Done:
             if path.is_file() and state.st_size and not _is_linked(path, root):
                 found.append((state.st_mtime_ns, path, state.st_size))
     if not found:
-        raise NoTargetError(f"--flip: there is no file with content that matches {attempt.patterns.flip!r}")
+        raise NoTargetError(f"no file matches --flip {attempt.patterns.flip!r}; empty files and links do not count")
     _, path, size = max(found)
     place = int(attempt.fault.place * size * 8)
     try:
@@ -89,7 +89,10 @@ def flip_bit(attempt: Attempt) -> Done:
 
 
 def creation_check(root: Path, pattern: str) -> Callable[[], bool]:
-    """Return a function that returns whether a file or directory that matches a pattern has been created since now."""
+    """Return a function that checks for a new file or directory that matches the glob `pattern` below `root`.
+
+    It returns True while such a path exists that did not exist when `creation_check` was called.
+    """
     before = _found(root, pattern)
     return lambda: bool(_found(root, pattern) - before)
 
@@ -101,5 +104,8 @@ def _found(root: Path, pattern: str) -> set[Path]:
 
 
 def _is_linked(path: Path, root: Path) -> bool:
-    """Return whether a path contains a symbolic link. A host's link may point to any file of this machine."""
+    """Return whether `path` or one of its parents below `root` is a symbolic link.
+
+    A host's link may point to any file of this machine.
+    """
     return any(one.is_symlink() for one in (path, *path.parents) if one != root and one.is_relative_to(root))

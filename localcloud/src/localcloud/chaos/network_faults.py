@@ -26,7 +26,7 @@ Run = Callable[..., str]
 
 
 def cut(attempt: Attempt) -> Done:
-    """Drop all packets from and to a host, until the fault is repaired."""
+    """Drop all packets from and to a host, until the fault is repaired. Raises NoTargetError if there is no host."""
     host = attempt.host()
     instance_id = host["instance_id"]
 
@@ -39,7 +39,10 @@ def cut(attempt: Attempt) -> Done:
 
 
 def drop(attempt: Attempt) -> Done:
-    """Drop all packets that a host sends, until the fault is repaired. Only UDP senders get an error."""
+    """Drop all packets that a host sends, until the fault is repaired. Only UDP senders get an error.
+
+    Raises NoTargetError if there is no host, or if all hosts are QEMU machines.
+    """
     return _inside(
         attempt,
         "dropped the packets that {} sends",
@@ -51,14 +54,15 @@ def drop(attempt: Attempt) -> Done:
 def slow(attempt: Attempt) -> Done:
     """Limit the bandwidth at which a host sends to 1 Mbit/s, until the fault is repaired.
 
-    Raises NoTargetError if the host has no default route.
+    Raises NoTargetError if there is no host, if all hosts are QEMU machines, or if the chosen host has no
+    default route.
     """
     rate = ("rate", f"{SLOW_MBIT_PER_S}mbit", "burst", "16k", "latency", "400ms")
 
     def begin(run: Run) -> None:
         words = run(["ip", "route", "show", "default"]).split()
         if "dev" not in words[:-1]:
-            raise NoTargetError("the chosen host has no default route")
+            raise NoTargetError("the chosen host has no default route, so its link is unknown")
         run(["tc", "qdisc", "add", "dev", words[words.index("dev") + 1], "root", "tbf", *rate])
 
     def end(run: Run) -> None:
@@ -73,10 +77,14 @@ def _inside(attempt: Attempt, what: str, *, begin: Callable[[Run], object], end:
     """Inject a fault in a host's network namespace, and repair it there, even if the host has rebooted.
 
     `what` describes the fault, with {} for the host. `begin` and `end` take a function that runs a command there.
-    Raises NoTargetError if all hosts are machines.
+    Raises NoTargetError if there is no host, or if all hosts are QEMU machines.
     """
-    host = attempt.choose([host for host in attempt.hosts() if not host["agent"]], "host in namespaces")
-    fd = os.open(f"/proc/{host['pid']}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    found = [host for host in attempt.hosts() if not host["agent"]]
+    host = attempt.choose(found, f"running host that {attempt.fault.kind} can affect (QEMU machines do not count)")
+    try:
+        fd = os.open(f"/proc/{host['pid']}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise NoTargetError(f"{named(host)} has already exited") from None
 
     def inside(command: Sequence[str], text: str = "") -> str:
         return enter_path(f"/proc/self/fd/{fd}", lambda: run(command, text))

@@ -24,9 +24,10 @@ class Process:
 
 
 def processes_of(init_pid: int, proc: Path = Path("/proc")) -> list[Process]:
-    """Return the processes of a host, sorted by pid. Returns none if `init_pid` is in this machine's own namespace.
+    """Return the processes of a host, sorted by pid. `init_pid`: pid of the host's first process on this machine.
 
-    Processes that exit meanwhile are omitted.
+    The list is empty if this process has exited, or is in this machine's own PID namespace, as QEMU is. Processes that
+    exit meanwhile are omitted.
     """
     try:
         namespace = (proc / str(init_pid) / "ns/pid").readlink()
@@ -53,7 +54,7 @@ def processes_of(init_pid: int, proc: Path = Path("/proc")) -> list[Process]:
 
 
 def rank_of(environment: bytes) -> int | None:
-    """Return the rank in a process's variables (the content of /proc/PID/environ), or None."""
+    """Return the rank in a process's variables (the content of /proc/PID/environ), or None if they have none."""
     for name in RANK_VARIABLES:
         if match := re.search(rb"(?:^|\0)%s=(\d{1,9})(?:\0|$)" % name.encode(), environment):
             return int(match[1])
@@ -61,7 +62,10 @@ def rank_of(environment: bytes) -> int | None:
 
 
 def ranks_of(processes: list[Process]) -> list[Process]:
-    """Return each rank's largest process, sorted by rank. Shells around a rank have its variables but are smaller."""
+    """Return one process for each rank, sorted by rank: the one with the most resident memory.
+
+    Shells around a rank have its variables, but are smaller. Processes without a rank are omitted.
+    """
     largest: dict[int, Process] = {}
     for process in processes:
         if process.rank is None:

@@ -43,8 +43,8 @@ def locked(layout: Layout) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             raise LocalCloudError(
-                f"chaos already runs on the embedded cloud {layout.name}, as process {file.read()}; "
-                "wait until it exits, or send it SIGTERM"
+                f"another `chaos` runs on the embedded cloud {layout.name}; wait until it exits, or stop it with: "
+                f"kill {file.read()}"
             ) from None
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -83,10 +83,11 @@ def run(
     clock: Callable[[], float] = time.monotonic,
     interrupted: Callable[[float], bool],
 ) -> Outcome:
-    """Inject the faults in turn. Temporary faults are repaired in time, and at the end even after an error.
+    """Inject the faults at their times. Temporary faults are repaired in time, and at the end even after an error.
 
     A fault without a target, or whose injection fails, is reported and skipped. `interrupted` waits for the given
-    seconds, and returns True immediately if the schedule must stop. Raises NotRunningError if the cloud stops first.
+    seconds, and returns True immediately if the schedule must stop. Raises NotRunningError if the cloud stops first,
+    and the errors of `report`.
     """
     began, done = clock(), 0
     pending: list[Pending] = []
@@ -125,7 +126,9 @@ def run(
         until_s = clock() - began + MAX_WAIT_S
         while not has_begun():
             if clock() - began >= until_s:
-                raise NoTargetError(f"no file that matches {patterns.writing!r} was created within {MAX_WAIT_S:g} s")
+                raise NoTargetError(
+                    f"no file that matches --writing {patterns.writing!r} was created within {MAX_WAIT_S:g} s"
+                )
             if not wait(clock() - began + LOOK_S):
                 return False
         return True
@@ -174,5 +177,8 @@ def run(
 
 
 def line(at_s: float, values: dict[str, Any]) -> str:
-    """Return a line of the record: the values, `at_s` (seconds since the start) and the current time, as JSON."""
+    """Return a line of the record, a JSON object: `elapsed_s`, `time` and the values.
+
+    `elapsed_s` is `at_s`, the seconds since the start. `time` is the current time in seconds since 1970.
+    """
     return json.dumps({"elapsed_s": round(at_s, 1), "time": round(time.time(), 3), **values}) + "\n"

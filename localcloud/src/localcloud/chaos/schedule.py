@@ -56,11 +56,11 @@ class Fault:
             raise LocalCloudError(f"fault {self.kind!r}: must be one of {', '.join(KINDS)}")
 
     def document(self) -> dict[str, Any]:
-        """Return the fault as JSON values."""
+        """Return the fault's fields by name, as values for JSON."""
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
-        """Return the fault as text."""
+        """Return the fault's line in the printed schedule, such as `after 20 s: cut, on worker.*, for 15 s`."""
         where = f", on {self.hosts}" if self.hosts else ""
         lasting = f", for {self.lasts_s:.0f} s" if self.lasts_s else ""
         return f"after {self.at_s:.0f} s: {self.kind}{where}{lasting}"
@@ -76,11 +76,11 @@ def draw(
     longest_s: float,
     close_share: float = 0.0,
 ) -> tuple[Fault, ...]:
-    """Draw faults between `first_s` and `duration_s`, at intervals of 0.5 to 1.5 times `every_s`.
+    """Draw the faults of a schedule, earliest first. All start before `duration_s`, and the first at `first_s`.
 
-    Each of `kinds` may be followed by @ and a regular expression for its hosts. `close_share` of the faults follow the
-    previous one after 1 to 5 s, while programs still recover from it. Temporary faults last between a quarter of
-    `longest_s` and `longest_s`. Raises LocalCloudError for an unknown kind.
+    The intervals are 0.5 to 1.5 times `every_s`, or, with the probability `close_share`, 1 to 5 s, while programs still
+    recover from the previous fault. Each of `kinds` may be followed by @ and a regular expression for its hosts. A
+    temporary fault lasts between a quarter of `longest_s` and `longest_s`. Raises LocalCloudError for an unknown kind.
     """
     found: list[Fault] = []
     at_s = first_s
