@@ -15,9 +15,6 @@ from localcloud.api.cloudformation.parameters import Parameter
 from localcloud.api.cloudformation.stacks import Target
 from refusals.templates import ref
 
-NUMBER_RULE = "Parameter 'P' must be a number within its MinValue and MaxValue"
-LENGTH_RULE = "Parameter 'P' is shorter than its MinLength or longer than its MaxLength"
-
 
 class _Store:
     """Client of SSM with one parameter."""
@@ -66,11 +63,11 @@ def test_parameters_of_the_store_are_fetched() -> None:
             "Parameter P failed to satisfy constraint: one a",
         ),
         ({"Type": "Number"}, "x", "Parameter 'P' must be a number."),
-        ({"Type": "Number", "MaxValue": 3}, "4", NUMBER_RULE),
-        ({"Type": "Number", "MinValue": 1}, "0.5", NUMBER_RULE),
-        ({"MinLength": 2}, "x", LENGTH_RULE),
-        ({"MaxLength": 3}, "xyzz", LENGTH_RULE),
-        ({"Type": "String"}, "x" * 4097, LENGTH_RULE),
+        ({"Type": "Number", "MaxValue": 3}, "4", "Parameter 'P' must be a number not greater than 3"),
+        ({"Type": "Number", "MinValue": 1}, "0.5", "Parameter 'P' must be a number not less than 1"),
+        ({"MinLength": 2}, "x", "Parameter 'P' must contain at least 2 characters"),
+        ({"MaxLength": 3}, "xyzz", "Parameter 'P' must contain at most 3 characters"),
+        ({"Type": "String"}, "x" * 4097, "Parameter 'P' must contain at most 4096 characters"),
     ],
 )
 def test_invalid_value_is_rejected_with_rule(declaration: dict[str, Any], given: str, message: str) -> None:

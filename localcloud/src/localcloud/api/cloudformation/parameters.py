@@ -27,13 +27,15 @@ class Parameter:
     value: Any
     """The value that Ref returns."""
     secret: bool
+    """Whether the API masks the value (NoEcho)."""
     stored: bool
+    """Whether the value is from the SSM parameter store."""
 
 
 def choose(
     declared: Mapping[str, Any], given: Iterable[Mapping[str, Any]], previous: Mapping[str, Parameter]
 ) -> dict[str, str]:
-    """Return the parameter values that a request gives, without defaults.
+    """Return the parameter values that a request gives, by name. Parameters that are left to their default are omitted.
 
     `declared`: the template's Parameters. UsePreviousValue selects the stack's `previous` value. If the stack does not
     have the parameter yet, its default applies later, as on AWS. Raises ValidationError for an unknown parameter.
@@ -119,16 +121,19 @@ def _check(key: str, given: str, declaration: Mapping[str, Any]) -> None:
             number = float(given)
         except ValueError:
             raise ValidationError(f"Parameter '{key}' must be a number.") from None
-        if number < float(declaration.get("MinValue", "-inf")) or number > float(declaration.get("MaxValue", "inf")):
-            raise ValidationError(f"Parameter '{key}' must be a number within its MinValue and MaxValue")
-    elif len(given) < int(declaration.get("MinLength", 0)) or len(given) > int(declaration.get("MaxLength", 4096)):
-        raise ValidationError(f"Parameter '{key}' is shorter than its MinLength or longer than its MaxLength")
+        if number < float(low := declaration.get("MinValue", "-inf")):
+            raise ValidationError(f"Parameter '{key}' must be a number not less than {low}")
+        if number > float(high := declaration.get("MaxValue", "inf")):
+            raise ValidationError(f"Parameter '{key}' must be a number not greater than {high}")
+        return
+    if len(given) < (least := int(declaration.get("MinLength", 0))):
+        raise ValidationError(f"Parameter '{key}' must contain at least {least} characters")
+    if len(given) > (most := int(declaration.get("MaxLength", 4096))):
+        raise ValidationError(f"Parameter '{key}' must contain at most {most} characters")
 
 
 def check_rules(template: Template, scope: Scope) -> None:
-    """Raise ValidationError if a rule of the template is violated, such as the CDK's rule on the bootstrap's
-    version.
-    """
+    """Raise ValidationError for the first violated rule of a template, such as the CDK's on the bootstrap's version."""
     for name, rule in template.get("Rules", {}).items():
         if "RuleCondition" in rule and not scope.truth(rule["RuleCondition"]):
             continue
