@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from localcloud.api.cloudformation.signals import creation_wait, parse_duration, wait_for
+from localcloud.api.cloudformation.signals import creation_wait, parse_duration, signal_wait
 
 
 def test_resource_without_policy_waits_for_no_signal() -> None:
@@ -23,25 +23,25 @@ def test_default_policy_is_one_signal_within_five_minutes() -> None:
 
 
 def test_all_must_succeed() -> None:
-    wait = wait_for(2, "PT1M")
+    wait = signal_wait(2, "PT1M")
     assert wait.verdict({}) is None
     assert wait.verdict({"i-1": "SUCCESS"}) is None
     assert wait.verdict({"i-1": "SUCCESS", "i-2": "SUCCESS"}) == ""
 
 
 def test_one_failure_fails_unless_policy_allows_some() -> None:
-    verdict = wait_for(4, "PT1M").verdict({"i-1": "FAILURE"})
+    verdict = signal_wait(4, "PT1M").verdict({"i-1": "FAILURE"})
     assert verdict == (
         "Received 1 FAILURE signal(s) out of 4.  Unable to satisfy 100% MinSuccessfulInstancesPercent requirement"
     )
-    sparing = wait_for(4, "PT1M", percent=75)
+    sparing = signal_wait(4, "PT1M", percent=75)
     signals = {"i-1": "FAILURE", "i-2": "SUCCESS", "i-3": "SUCCESS"}
     assert sparing.verdict(signals) is None
     assert sparing.verdict({**signals, "i-4": "SUCCESS"}) == ""
 
 
 def test_missing_signals_fail_at_deadline() -> None:
-    late = dataclasses.replace(wait_for(2, "PT1M"), deadline=time.monotonic() - 1)
+    late = dataclasses.replace(signal_wait(2, "PT1M"), deadline=time.monotonic() - 1)
     assert late.verdict({}) == "Failed to receive 2 resource signal(s) within the specified duration"
     assert late.verdict({"i-1": "SUCCESS"}) == (
         "Received 1 SUCCESS signal(s) out of 2.  Unable to satisfy 100% MinSuccessfulInstancesPercent requirement"

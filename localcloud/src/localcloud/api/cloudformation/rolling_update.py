@@ -8,7 +8,7 @@ from typing import Any
 
 from localcloud.api.cloudformation.account import Account
 from localcloud.api.cloudformation.errors import ResourceError
-from localcloud.api.cloudformation.signals import parse_duration, wait_for
+from localcloud.api.cloudformation.signals import parse_duration, signal_wait
 from localcloud.api.cloudformation.stacks import Resource
 
 log = logging.getLogger("localcloud.api")
@@ -18,7 +18,11 @@ _REPLACING = ("LaunchTemplate", "MixedInstancesPolicy", "VPCZoneIdentifier")
 
 
 def replaces_instances(declaration: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Return whether an update makes the group's instances obsolete and its policy replaces them."""
+    """Return whether an update must be followed by `roll`, because a group's instances become obsolete.
+
+    False for other types, and for a group without a rolling update in its UpdatePolicy. `declaration` is the resource's
+    new section of the template; `old` and `new` are its resolved properties.
+    """
     if declaration["Type"] != _GROUP or "AutoScalingRollingUpdate" not in (declaration.get("UpdatePolicy") or {}):
         return False
     return any(old.get(key) != new.get(key) for key in _REPLACING)
@@ -69,7 +73,7 @@ def _await(account: Account, resource: Resource, count: int, pause: str, percent
 
     `pause` is the timeout as an ISO 8601 duration. `percent` of the `count` instances must succeed.
     """
-    demand = wait_for(count, pause, percent)
+    demand = signal_wait(count, pause, percent)
     with account.condition:
         while (verdict := demand.verdict(resource.signals)) is None:
             account.condition.wait(demand.left_s())

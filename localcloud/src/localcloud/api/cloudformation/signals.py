@@ -27,9 +27,10 @@ def parse_duration(value: str) -> float | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wait:
-    """Signals that a resource waits for."""
+    """The signals that a resource waits for, and their deadline."""
 
     count: int
+    """Expected number of signals, successes and failures together."""
     needed: int
     """Required number of successes: less than `count` if MinSuccessfulInstancesPercent is below 100."""
     percent: int
@@ -60,7 +61,7 @@ class Wait:
 
 
 def creation_wait(declaration: Mapping[str, Any]) -> Wait | None:
-    """Return the wait of a new resource's CreationPolicy, starting now, or None if it requires no signals."""
+    """Return the signals that a new resource's CreationPolicy requires from now on, or None if it requires none."""
     policy = declaration.get("CreationPolicy") or {}
     signal = policy.get("ResourceSignal")
     if signal is None:
@@ -69,13 +70,13 @@ def creation_wait(declaration: Mapping[str, Any]) -> Wait | None:
     if count == 0:
         return None
     percent = int((policy.get("AutoScalingCreationPolicy") or {}).get("MinSuccessfulInstancesPercent", 100))
-    return wait_for(count, str(signal.get("Timeout", _DEFAULT_TIMEOUT)), percent)
+    return signal_wait(count, str(signal.get("Timeout", _DEFAULT_TIMEOUT)), percent)
 
 
-def wait_for(count: int, timeout: str, percent: int = 100) -> Wait:
-    """Return a wait for `count` signals that starts now. At least `percent` of the signals must be successes.
+def signal_wait(count: int, timeout: str, percent: int = 100) -> Wait:
+    """Return the condition for `count` signals, of which at least `percent` percent must be successes. Does not wait.
 
-    `timeout` is an ISO 8601 duration (300 s if invalid).
+    `timeout` is an ISO 8601 duration from now (300 s if it is invalid).
     """
     seconds = parse_duration(timeout)
     return Wait(
