@@ -38,7 +38,7 @@ class _Shortage:
 
 
 class Capacity:
-    """Decides which launches have capacity."""
+    """Decides which launches have capacity. A pool (a type in a zone) is short of capacity for a time, at random."""
 
     def __init__(self, draws: Draws, clock: Callable[[], float] = time.monotonic) -> None:
         self._draws, self._clock = draws, clock
@@ -46,7 +46,10 @@ class Capacity:
         self._lacking: dict[str, str] = {}
 
     def attach(self, ec2: Any) -> None:
-        """Limit the launches of this backend's groups and the instance types that it offers, until a reset of moto."""
+        """Limit the launches of Auto Scaling groups, and the instance types that moto's EC2 lists for a zone.
+
+        A reset of moto ends this.
+        """
         zones = [zone.name for zone in ec2.describe_availability_zones()]
         instance_choice.limit_pools(ec2, lambda instance_type, zone: self.check(instance_type, zone, zones))
         original = ec2.describe_instance_type_offerings
@@ -68,9 +71,10 @@ class Capacity:
         return self._lacking[instance_type]
 
     def check(self, instance_type: str, zone: str, zones: Sequence[str]) -> None:
-        """Raise EC2's error if a zone has no capacity for another instance of a type. `zones`: the region's zones.
+        """Raise EC2's error if a zone lacks a type, or has no capacity for another instance of it.
 
-        Each call counts as a launch. It may start a shortage, at random, and uses up capacity during one.
+        `zones` are the region's zones. Each call counts as a launch. It may start a shortage, at random, and uses up
+        capacity during one.
         """
         others = ", ".join(each for each in zones if each != zone)
         if self.lacking(instance_type, zones) == zone:

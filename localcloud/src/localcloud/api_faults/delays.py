@@ -1,4 +1,4 @@
-"""Slow boots, slow NAT gateways and late consoles.
+"""Slow boots, slow NAT gateways and late console output.
 
 An instance is `pending` until its host starts, and runs its user data afterwards (EC2 user guide, "Amazon EC2 instance
 state changes"). A NAT gateway is `pending` until it forwards traffic (VPC user guide, "NAT gateways"). The API returns
@@ -35,7 +35,10 @@ class Delays:
         self._console_delays: dict[str, float] = {}
 
     def attach(self, ec2: Any) -> None:
-        """Delay all instances and NAT gateways that this backend creates from now on, until a reset of moto."""
+        """Delay all instances and NAT gateways that moto's EC2 creates from now on. A reset of moto ends this.
+
+        They are `pending` until `settle` is called after their delay.
+        """
         call_after(ec2, "run_instances", self._delay_instances)
         call_after(ec2, "create_nat_gateway", self._delay_gateway)
 
@@ -59,7 +62,7 @@ class Delays:
         return self._console_delays[instance_id]
 
     def settle(self, ec2: Any) -> bool:
-        """Start instances and NAT gateways whose delay is over; return whether there were any."""
+        """Make instances `running` and NAT gateways `available` whose delay is over; return whether there were any."""
         now = self._clock()
         due = [each for each in _pending(ec2) if getattr(each, _SETTLES_AT, 0.0) <= now]
         for each in due:
@@ -78,5 +81,5 @@ def _pending(ec2: Any) -> Iterator[Any]:
 
 
 def is_stable(ec2: Any, physical_id: str) -> bool:
-    """Return whether the resource with a physical id is not (or no longer) a pending instance or NAT gateway."""
+    """Return False for the id of a pending instance or NAT gateway, and True for all other ids."""
     return all(each.id != physical_id for each in _pending(ec2))

@@ -14,7 +14,11 @@ from localcloud.api_faults.zone_balance import ZoneBalance
 
 
 class ApiFaults:
-    """Throttling, delays and capacity shortages as in a real account. The same seed draws the same faults."""
+    """All API faults of an account. The same seed draws the same faults.
+
+    New objects propagate late, start late, and may lack capacity, as soon as ApiFaults is created and until moto is
+    reset. Calls are only rejected if the server asks `throttle`, and late states only change in `settle`.
+    """
 
     def __init__(self, seed: int, backend: Callable[[str], Any]) -> None:
         self._backend = backend
@@ -25,7 +29,10 @@ class ApiFaults:
         Capacity(draws).attach(backend("ec2"))
 
     def is_stable(self, resource_type: str, physical_id: str) -> bool:
-        """Return whether a new CloudFormation resource can be used. The caller holds the API's lock."""
+        """Return whether a new CloudFormation resource has propagated and has started. The caller holds the API's lock.
+
+        True for types of resources that no fault delays.
+        """
         return propagation.is_stable(self._backend("iam"), resource_type, physical_id) and delays.is_stable(
             self._backend("ec2"), physical_id
         )
@@ -33,7 +40,7 @@ class ApiFaults:
     def settle(self) -> bool:
         """Start instances and NAT gateways whose delay is over, and balance the zones of groups that are due.
 
-        Return whether there were any. The caller holds the API's lock.
+        Return whether anything was due. The caller holds the API's lock, and calls this regularly.
         """
         changes = self.delays.settle(self._backend("ec2")), self._zones.settle(self._backend("autoscaling"))
         return any(changes)

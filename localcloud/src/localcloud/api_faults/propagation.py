@@ -25,15 +25,15 @@ MAX_DELAY_S: Final = 5.0
 
 
 class Propagation:
-    """Hides new objects of the backends that it is attached to."""
+    """Hides new instances, roles and instance profiles of the backends that it is attached to."""
 
     def __init__(self, draws: Draws) -> None:
         self._draws = draws
 
     def attach(self, ec2: Any, iam: Any) -> None:
-        """Hide new instances, roles and profiles of these backends for some seconds, until a reset of moto.
+        """Hide most new instances, roles and instance profiles of these backends for 0.5 to 5 s.
 
-        At random, some are visible immediately.
+        Also reject launches with a hidden instance profile. A reset of moto ends this.
         """
         call_after(ec2, "run_instances", lambda reservation: self._delay("instance", reservation.instances))
         call_after(iam, "create_role", lambda role: self._delay("role", [role]))
@@ -112,7 +112,7 @@ def _refuse_new_profiles(ec2: Any) -> None:
 
 
 def is_stable(iam: Any, resource_type: str, physical_id: str) -> bool:
-    """Return whether a CloudFormation resource has propagated. Always True for types without delay."""
+    """Return whether a CloudFormation resource has propagated. True for types that are not hidden, and unknown ids."""
     things = {
         "AWS::IAM::Role": (role for role in iam.roles.values() if role.name == physical_id),
         "AWS::IAM::InstanceProfile": (each for each in iam.instance_profiles.values() if each.name == physical_id),

@@ -66,7 +66,10 @@ class Throttle:
         self._lock = threading.Lock()
 
     def refusal(self, environ: Mapping[str, Any], service: str, action: str) -> error_replies.Reply | None:
-        """Return the error reply if a request is throttled, otherwise None."""
+        """Return the error reply if a request is throttled, otherwise None. `service` is its name in signatures.
+
+        Each call counts in the burst of its action, or may start a burst.
+        """
         answer = ANSWERS.get(service)
         if answer is None or not self._refuses(service, action):
             return None

@@ -24,13 +24,17 @@ _DUE_AT: Final = "_localcloud_balanced_at"
 
 
 class ZoneBalance:
-    """Balances the groups of a backend."""
+    """Balances the zones of all Auto Scaling groups of a backend."""
 
     def __init__(self, draws: Draws, clock: Callable[[], float] = time.monotonic) -> None:
         self._draws, self._clock = draws, clock
 
     def settle(self, autoscaling: Any) -> bool:
-        """Launch an instance in each uneven group that is due; return whether a group was due."""
+        """Launch an instance in each uneven group that is due; return whether a group was due.
+
+        A due group counts even if its launch fails. Call this regularly, because an uneven group is due 10 to 30 s
+        after it was found.
+        """
         launched = False
         for group in list(autoscaling.autoscaling_groups.values()):
             launched = self._balance(group) or launched
