@@ -22,9 +22,9 @@ Reply = tuple[int, list[tuple[str, str]], bytes]
 
 
 class WrongMotoError(RuntimeError):
-    """The installed version of moto is not the one that the embedded cloud corrects.
+    """The installed moto is not the version that the embedded cloud corrects.
 
-    Carries `found` and `wanted`.
+    Carries `wanted`, a version, and `found`: another version, or `with NAME` or `without NAME` for a name that differs.
     """
 
     def __init__(self, found: str, wanted: str) -> None:
@@ -33,6 +33,11 @@ class WrongMotoError(RuntimeError):
             f"moto {found} is installed, but the embedded cloud patches moto {wanted}; "
             f"install moto[server]=={wanted}, or adapt localcloud/api and run its tests"
         )
+
+
+def bug_message(error: str) -> str:
+    """Return the message for a client after a bug of the embedded cloud itself. `error` describes the failure."""
+    return f"The embedded cloud has a bug ({error}). Its log has the details; to print it: python -m localcloud logs"
 
 
 def service_of(environ: Mapping[str, Any]) -> tuple[str, str]:
@@ -85,12 +90,12 @@ class Outage:
         self._lock = threading.Lock()
 
     def begin(self, share: float, seconds: float) -> None:
-        """Make a share of the calls fail for some seconds. A share of 0 stops the outage."""
+        """Make a share (0 to 1) of the calls fail for some seconds. The previous outage ends."""
         with self._lock:
             self._period = (share, self._clock() + seconds)
 
     def refusal(self, environ: Mapping[str, Any], service: str, action: str) -> Reply | None:
-        """Return the error reply if the outage affects a call, otherwise None."""
+        """Return the error reply with status 503 if an outage affects a call, otherwise None. Chosen at random."""
         with self._lock:
             share, ends_at = self._period
             if self._clock() >= ends_at or self._random.random() >= share:

@@ -1,4 +1,7 @@
-"""The WSGI application of the API. It handles one request at a time, never answers 5xx, and reports changes."""
+"""The WSGI application of the API. It answers internal errors with status 400, and reports changes of hosts.
+
+It handles one request at a time, except requests to CloudFormation and Systems Manager, which have their own locks.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ _WATCHED = ("ec2", "autoscaling", "elasticfilesystem", "fsx", "iam")
 
 
 class Application:
-    """Serves moto and this package's CloudFormation under one lock."""
+    """Serves moto under one lock, and this package's own services, such as CloudFormation, outside of it."""
 
     def __init__(
         self,
@@ -59,7 +62,7 @@ class Application:
         self.moto = _Moto(create_backend_app)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Answer one request (WSGI), unless permissions, a wrong region or throttling reject it.
+        """Answer one request (WSGI): with an error if permissions, the region or throttling reject it.
 
         A failed call leaves nothing behind. After a successful change of hosts or networks, `changed` is called.
         """
@@ -98,7 +101,7 @@ class Application:
             log.error(
                 "denied %s %s, because the check of its permissions failed\n%s", service, action, traceback.format_exc()
             )
-            return error_replies.reply(environ, "InternalFailure", f"{type(error).__name__}: {error}")
+            return _bug_reply(environ, f"{type(error).__name__}: {error}")
 
     def _wrong_region(
         self, environ: dict[str, Any], service: str, action: str, region: str
@@ -157,12 +160,18 @@ class Application:
             return error_replies.reply(environ, "InvalidAction", message)
         except Exception as error:
             # Catch every exception: SDKs would retry a 5xx for most of a minute.
-            log.error("%s %s failed\n%s", service, action, traceback.format_exc())
-            return error_replies.reply(environ, "InternalFailure", f"{type(error).__name__}: {error}")
+            log.error(
+                "%s %s failed because of a bug of the embedded cloud\n%s", service, action, traceback.format_exc()
+            )
+            return _bug_reply(environ, f"{type(error).__name__}: {error}")
         if reply[0] >= 500:
             log.error("%s %s answered %d: %r", service, action, reply[0], reply[2][:2000])
-            return error_replies.reply(environ, "InternalFailure", reply[2][:500].decode("utf-8", "replace"))
+            return _bug_reply(environ, reply[2][:500].decode("utf-8", "replace"))
         return reply
+
+
+def _bug_reply(environ: Mapping[str, Any], error: str) -> error_replies.Reply:
+    return error_replies.reply(environ, "InternalFailure", error_replies.bug_message(error))
 
 
 class _Moto(DomainDispatcherApplication):

@@ -15,13 +15,18 @@ from localcloud.api.cloudformation.intrinsics import dependencies, order
 from localcloud.api.cloudformation.resources import ResourceChanger
 from localcloud.api.cloudformation.signals import Wait
 from localcloud.api.cloudformation.stacks import Resource, Stack, Target, now
+from localcloud.api.error_replies import bug_message
 from localcloud.api.loopback import acting_as
 
 log = logging.getLogger("localcloud.api")
 
 
 class Operation:
-    """A change of one stack. A stack has at most one running operation."""
+    """A change of one stack. A stack has at most one running operation.
+
+    `create`, `update` and `delete` return when the change or its rollback is complete. The result is the stack's
+    status; they raise no error for resources that fail.
+    """
 
     def __init__(self, account: Account, stack: Stack) -> None:
         self.account = account
@@ -43,19 +48,21 @@ class Operation:
                     run()
             except Exception as error:
                 log.error(
-                    "the operation on stack %s failed because of an internal error\n%s",
+                    "the operation on stack %s failed because of a bug of the embedded cloud\n%s",
                     self.stack.name,
                     traceback.format_exc(),
                 )
-                self._status(_stuck(self.stack.status), f"InternalFailure: {type(error).__name__}: {error}")
+                reason = f"InternalFailure: {bug_message(f'{type(error).__name__}: {error}')}"
+                self._status(_stuck(self.stack.status), reason)
 
         thread = threading.Thread(target=guarded, name=f"stack-{self.stack.name}", daemon=True)
         thread.start()
         return thread
 
     def create(self) -> None:
-        """Create all resources of the stack's target, and set the stack's outputs. After a failure, roll back unless
-        rollback is disabled.
+        """Create all resources of the stack's target, and set the stack's outputs.
+
+        After a failure, delete the resources again unless rollback is disabled.
         """
         target = self._target()
         self._advance(target, "CREATE")
@@ -74,8 +81,9 @@ class Operation:
         self._status("ROLLBACK_FAILED" if left else "ROLLBACK_COMPLETE", reason if left else "")
 
     def update(self, former: Target) -> None:
-        """Update the stack to its target, set its outputs, and delete the removed and replaced resources. After a
-        failure, roll back to `former` unless rollback is disabled.
+        """Update the stack to its target, set its outputs, and delete the removed and replaced resources.
+
+        After a failure, roll back to `former`, the previous target, unless rollback is disabled.
         """
         target = self._target()
         self._advance(target, "UPDATE")
@@ -91,8 +99,9 @@ class Operation:
         self._status("UPDATE_COMPLETE")
 
     def delete(self, retained: list[str]) -> None:
-        """Delete the stack and its resources, except the retained ones. If a deletion fails, the stack is
-        DELETE_FAILED.
+        """Delete the stack and its resources, except those with the logical ids in `retained`.
+
+        If a deletion fails, the stack is DELETE_FAILED.
         """
         left = self._delete_all(retained=retained)
         if left:

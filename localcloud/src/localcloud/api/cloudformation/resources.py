@@ -20,6 +20,7 @@ from localcloud.api.cloudformation.signals import Wait, creation_wait
 from localcloud.api.cloudformation.stacks import Resource, Stack, Target
 from localcloud.api.cloudformation.types.allowlist import RESOURCE_TYPES
 from localcloud.api.cloudformation.types.resource_type import Physical, ResourceType
+from localcloud.api.error_replies import bug_message
 
 log = logging.getLogger("localcloud.api")
 
@@ -181,8 +182,13 @@ class ResourceChanger:
             raise
         except Exception as error:
             # Anything else is a bug in a handler. The stack is rolled back as after any other failure.
-            log.error("handler of %s failed\n%s", resource.type, traceback.format_exc())
-            raise ResourceError(f"InternalFailure: {type(error).__name__}: {error}") from None
+            log.error(
+                "the handler of %s failed for %s because of a bug of the embedded cloud\n%s",
+                resource.type,
+                resource.logical_id,
+                traceback.format_exc(),
+            )
+            raise ResourceError(f"InternalFailure: {bug_message(f'{type(error).__name__}: {error}')}") from None
 
     def drop(self, resource: Resource, *, on_create: bool = False, ignore_policy: bool = False) -> None:
         """Delete a resource, unless its DeletionPolicy retains it.
