@@ -182,7 +182,7 @@ def test_interrupted_spot_worker_is_replaced_and_run_continues(own: EmbeddedClou
     eventually(lambda: len(registered(own)) == len(before) + 1)
     (spot,) = set(registered(own)) - before
     refused = own.localcloud("interrupt", next(iter(before)), check=False)
-    assert "only spot instances are interrupted" in refused.stderr
+    assert "only spot instances can be interrupted" in refused.stderr
     (tmp_path / "train.py").write_text(TOLD)
     program = ("--payload", str(tmp_path), "--entry", "train.py")
     with waiting_run(own, len(before) + 1, *program) as run:

@@ -72,8 +72,10 @@ _EVERYWHERE: Final = ("budgets", "iam", "s3", "sts")
 class Cloud:
     """The state of the embedded cloud and the server of its API. Only one can exist in a process.
 
-    `metrics_speed`: factor that shortens all alarm periods. `fault_seed`: seed of the API faults; None for no faults.
-    `vcpus`: see `service_quotas.apply`.
+    A new Cloud patches and empties moto, and starts the IAM evaluator, which `close` terminates. `metrics_speed`:
+    factor that shortens all alarm periods. `fault_seed`: seed of the API faults; None for no faults. `vcpus`: see
+    `service_quotas.apply`. Raises WrongMotoError for another version of moto, or EvaluatorError if the IAM evaluator is
+    not installed.
     """
 
     def __init__(self, metrics_speed: float = 1.0, *, fault_seed: int | None = None, vcpus: int | None = None) -> None:
@@ -118,9 +120,10 @@ class Cloud:
         key.access_key_id = ACCESS_KEY_ID
 
     def serve(self, listener: socket.socket) -> threading.Thread:
-        """Serve the API on a listening socket with a thread per connection; return the (daemon) thread that accepts.
+        """Serve the API on a listening socket in the background, with a thread per connection.
 
-        The socket may belong to another network namespace. `close()` stops the server.
+        Return the (daemon) thread that accepts connections. The socket may belong to another network namespace.
+        `close()` stops the server.
         """
 
         class QuietHandler(MotoRequestHandler):
@@ -142,7 +145,7 @@ class Cloud:
         return thread
 
     def serve_sessions(self, service: SessionService) -> None:
-        """Answer Session Manager's requests with `service` from now on."""
+        """Answer Session Manager's requests with `service` from now on. Before this call, moto answers them."""
         self._application.own["ssm"] = Sessions(self._application.moto, self.lock, service)
 
     def close(self) -> None:
@@ -154,7 +157,7 @@ class Cloud:
             self._server = None
 
     def announce(self) -> None:
-        """Record a change and wake `wait_for_change`."""
+        """Record that the cloud has changed, and wake `wait_for_change`."""
         with self._changes:
             self._version += 1
             self._changes.notify_all()
@@ -211,24 +214,28 @@ class Cloud:
             )
 
     def interrupt(self, instance_id: str, notice_s: float) -> None:
-        """Give a spot instance an interruption notice, and terminate it after `notice_s` seconds.
+        """Give a spot instance an interruption notice, without waiting. A second notice changes nothing.
 
-        Raises NotInterruptibleError for any other instance.
+        `wait_for_change` terminates the instance after `notice_s` seconds. Raises NotInterruptibleError for an
+        on-demand instance, or one that is not pending or running.
         """
         with self.lock:
             spot_interruption.give_notice(self._backend("ec2"), instance_id, notice_s)
         self.announce()
 
     def recommend(self, instance_id: str) -> None:
-        """Send a rebalance recommendation to a spot instance. Raises NotInterruptibleError for any other instance."""
+        """Send a rebalance recommendation to a spot instance.
+
+        Raises NotInterruptibleError for an on-demand instance, or one that is not pending or running.
+        """
         with self.lock:
             spot_interruption.recommend(self._backend("ec2"), instance_id)
         self.announce()
 
     def fail(self, share: float, seconds: float) -> None:
-        """Make a share (0 to 1) of the clients' API calls fail for this number of seconds.
+        """Make a share (0 to 1) of the clients' API calls fail with status 503, for this number of seconds from now.
 
-        The latest call applies. A share of 0 ends the failures.
+        It replaces the share and time of the previous call. A share of 0 ends the failures.
         """
         self._outage.begin(share, seconds)
 
@@ -243,7 +250,7 @@ class Cloud:
         self.announce()
 
     def snapshot(self) -> Snapshot:
-        """Return all networks, instances and file systems that should exist now.
+        """Return all networks, running instances and file systems that should exist now, as `observe` does.
 
         API faults that are due are applied first.
         """
@@ -260,11 +267,11 @@ class Cloud:
             instances.CONSOLE.write(instance_id, text, late_s)
 
     def role_credentials(self, role_name: str, session_name: str) -> dict[str, Any]:
-        """Return new credentials of a role, valid for 6 h: AccessKeyId, SecretAccessKey, Token, Expiration (ISO 8601,
-        UTC).
+        """Return new credentials of a role for an instance, valid for 6 h.
 
-        The session name of an instance is its id, as on AWS. Raises botocore's ClientError (NoSuchEntity) for an
-        unknown role.
+        The keys are AccessKeyId, SecretAccessKey, Token and Expiration (ISO 8601, UTC). `session_name` is the
+        instance's id, as on AWS. Raises botocore's ClientError for an unknown role (NoSuchEntity), or a role that does
+        not trust EC2 (AccessDenied).
         """
         arn = self.loopback.client("iam").get_role(RoleName=role_name)["Role"]["Arn"]
         given = self.loopback.client("sts").assume_role(
@@ -281,8 +288,8 @@ class Cloud:
     def instance_failed(self, instance_id: str, reason: str, *, has_run: bool = False) -> None:
         """Report that an instance's host could not be started or has died. The instance is terminated.
 
-        Its group replaces it. The group stops after three consecutive hosts that could not be started. With `has_run`,
-        the host failed after its boot and does not count.
+        Its group replaces it. After three consecutive hosts that could not be started, the group launches no more. With
+        `has_run`, the host failed after its boot and does not count.
         """
         with self.lock:
             ec2 = self._backend("ec2")
@@ -309,7 +316,7 @@ class Cloud:
                 self.announce()
 
     def _mark(self) -> Callable[[], None]:
-        """Return a function that undoes what a failed call has created (`failed_calls`)."""
+        """Return a function that undoes what a call has created since `_mark` (see `failed_calls.mark`)."""
         return failed_calls.mark(self._backend("ec2"), self._backend("efs"))
 
     def _backend(self, service: str) -> Any:

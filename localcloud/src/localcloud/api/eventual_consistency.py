@@ -29,7 +29,10 @@ def answering(service: str, action: str) -> Iterator[None]:
 
 
 def hide(thing: Any, seconds: float) -> None:
-    """Hide one of moto's objects from clients and other services for some seconds."""
+    """Mark one of moto's objects as hidden from clients and other services for some seconds.
+
+    The code that reads the object must ask `is_hidden` or `is_propagating`.
+    """
     setattr(thing, _SEEN_FROM, clock() + seconds)
 
 

@@ -16,7 +16,7 @@ _REGISTRIES: Final = ("reservations", "enis", "volumes", "nat_gateways", "tags")
 
 
 def mark(ec2: Any, efs: Any) -> Callable[[], None]:
-    """Return a function that undoes what the failed call has created since `mark`.
+    """Remember the state before a call; return a function that removes everything created since then.
 
     It removes instances, volumes, interfaces, NAT gateways, mount targets, tags and security group rules, and frees
     the subnets' addresses. Hold the API's lock until the function has returned. Otherwise other calls are undone, too.

@@ -71,9 +71,9 @@ def _to_dict(original: Any, self: Any) -> dict[str, Any]:
 
 
 def check(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a request's Lustre configuration. Raises BadRequest if it is invalid on AWS or not supported here.
+    """Check the parameters of CreateFileSystem (`values`, with moto's names); return their Lustre configuration.
 
-    `values`: the parameters of CreateFileSystem, with moto's names.
+    Raises BadRequest for parameters that are invalid on AWS or not supported here. Subnet and groups are not checked.
     """
     if values.get("file_system_type") != "LUSTRE":
         raise BadRequest(
@@ -89,7 +89,7 @@ def check(values: dict[str, Any]) -> dict[str, Any]:
         )
     possible = _THROUGHPUTS[deployment]
     if given.get("PerUnitStorageThroughput") not in possible:
-        rule = "not be set" if possible == (None,) else f"be {', '.join(map(str, possible))} (MB/s per TiB)"
+        rule = "not be set" if possible == (None,) else f"be one of {', '.join(map(str, possible))} (MB/s per TiB)"
         raise BadRequest(f"PerUnitStorageThroughput must {rule} for {deployment}.")
     capacity = values.get("storage_capacity") or 0
     if capacity != 1200 and (capacity <= 0 or capacity % 2400):
@@ -109,7 +109,9 @@ def _check_persistence(deployment: str, given: dict[str, Any], version: str | No
                 f"FileSystemTypeVersion {version} with PERSISTENT_2: must be {' or '.join(_VERSIONS_OF_PERSISTENT_2)}."
             )
         if linked := sorted(_LINKS & given.keys()):
-            raise BadRequest(f"{linked[0]} is not supported with PERSISTENT_2; use a data repository association.")
+            raise BadRequest(
+                f"{linked[0]} is not supported with PERSISTENT_2. AWS offers data repository associations instead."
+            )
     if deployment.startswith("SCRATCH") and given.get("AutomaticBackupRetentionDays"):
         raise BadRequest(f"AutomaticBackupRetentionDays is not supported with {deployment}, which has no backups.")
 

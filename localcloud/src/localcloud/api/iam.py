@@ -32,7 +32,10 @@ _MAX_INLINE: Final = 10_240
 
 
 def statements(document: str | bytes | Document) -> list[Document]:
-    """Return the statements of a policy (JSON, or parsed). The list is empty if the policy is invalid."""
+    """Return the statements of a policy (JSON, or parsed). Malformed statements are omitted.
+
+    The list is empty if the whole policy is malformed.
+    """
     try:
         found = json.loads(document) if isinstance(document, str | bytes) else document
     except ValueError:
@@ -42,12 +45,15 @@ def statements(document: str | bytes | Document) -> list[Document]:
 
 
 def listed(value: Any) -> list[Any]:
-    """Return a value that may be a single value or a list as a list."""
+    """Return a copy of a list, or a list with `value` as its only element if `value` is not a list."""
     return list(value) if isinstance(value, list) else [value]
 
 
 def principals(statement: Document, kind: str = "AWS") -> list[str]:
-    """Return a statement's principals of a kind, such as `AWS` or `Service`. `*` means everyone."""
+    """Return a statement's principals of a kind, such as `AWS` or `Service`; none if it has no principals of this kind.
+
+    `*` means everyone. If the whole Principal is `*`, the list contains only `*`, for every kind.
+    """
     given = statement.get("Principal", {})
     return [str(each) for each in (listed(given.get(kind, [])) if isinstance(given, Mapping) else [given])]
 
@@ -83,9 +89,9 @@ def _check_assumption(responses: Any) -> None:
 
 
 def trusts(document: str, account: str, service: str = "") -> bool:
-    """Return whether a trust policy allows a service to assume the role; without `service`, the account's callers.
+    """Return whether a trust policy allows a service to assume the role; without `service`, any caller of the account.
 
-    Conditions and Deny statements are ignored.
+    Conditions, Deny statements and statements for single users or roles are ignored.
     """
     known = {"*", account, f"arn:aws:iam::{account}:root"}
     for statement in statements(document):

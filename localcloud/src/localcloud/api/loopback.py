@@ -57,7 +57,7 @@ class Loopback:
         self._clients: dict[str, Any] = {}
 
     def client(self, service: str) -> Any:
-        """Return the client of a service (`ec2`, `autoscaling`, ...)."""
+        """Return the client of a service (`ec2`, `autoscaling`, ...). It raises ClientError, and never retries."""
         if service not in self._clients:
             client = self._session.create_client(
                 service,

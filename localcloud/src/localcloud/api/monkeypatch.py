@@ -32,7 +32,10 @@ _declared: list[Callable[[], object]] = []
 
 
 def apply() -> None:
-    """Apply the declared corrections to moto in this process, once. Raises WrongMotoError for another version."""
+    """Apply the declared corrections to moto in this process, each only once.
+
+    Raises WrongMotoError for another version of moto, or if it lacks a name or has a name that it should lack.
+    """
     found = importlib.metadata.version("moto")
     if found != MOTO_VERSION:
         raise WrongMotoError(found, MOTO_VERSION)
@@ -55,7 +58,10 @@ def replace(owner: Any, name: str, new: Any) -> Any:
 
 
 def wrap(owner: Any, name: str, new: Callable[..., Any]) -> None:
-    """Replace a method with `new`, which receives the original method as its first argument. Raises like `replace`."""
+    """Replace the method `owner.name` with `new`, which gets the original method as an additional first argument.
+
+    Raises like `replace`.
+    """
     original: Any = getattr(owner, name, None)
 
     @functools.wraps(original or new)
@@ -66,7 +72,10 @@ def wrap(owner: Any, name: str, new: Callable[..., Any]) -> None:
 
 
 def call_after(owner: Any, name: str, then: Callable[[Any], None]) -> None:
-    """Call `then` with a method's return value before it is returned. Raises like `replace`."""
+    """Change the method `owner.name`, so that each call passes its return value to `then` before it returns.
+
+    Raises like `replace`.
+    """
 
     def called(original: Any, *args: Any, **kwargs: Any) -> Any:
         made = original(*args, **kwargs)
@@ -77,7 +86,10 @@ def call_after(owner: Any, name: str, then: Callable[[Any], None]) -> None:
 
 
 def check_first(owner: Any, name: str, check: Callable[..., None]) -> None:
-    """Call `check` with a method's arguments first. An exception rejects the call. Raises like `replace`."""
+    """Change the method `owner.name`, so that each call first calls `check` with the same arguments.
+
+    An exception of `check` rejects the call. Raises like `replace`.
+    """
 
     def checked(original: Any, *args: Any, **kwargs: Any) -> Any:
         check(*args, **kwargs)
@@ -87,7 +99,7 @@ def check_first(owner: Any, name: str, check: Callable[..., None]) -> None:
 
 
 def add(owner: Any, name: str, new: Any) -> None:
-    """Set a name that moto lacks. Raises WrongMotoError if moto has it."""
+    """Set `owner.name`, a name that moto lacks, to `new`. Raises WrongMotoError if moto has it."""
     if hasattr(owner, name):
         raise WrongMotoError(f"with {owner.__name__}.{name}", MOTO_VERSION)
     setattr(owner, name, new)
@@ -110,9 +122,12 @@ def _declares(correct: Callable[[Any, str, Any], object]) -> Callable[..., Calla
 
 
 around = _declares(wrap)
-"""Decorator for wrappers of moto's methods: `@around(Backend, "create_group")`."""
+"""Decorator for wrappers of moto's methods: `@around(Backend, "create_group")`, or several names of one owner.
+
+The decorated function receives the original method first (see `wrap`). It takes effect when `apply` is called.
+"""
 first = _declares(check_first)
-"""Decorator for checks that run before moto's methods."""
+"""Decorator for checks that run before moto's methods, with the same arguments (see `check_first`)."""
 instead = _declares(replace)
 """Decorator for replacements of moto's functions."""
 added = _declares(add)

@@ -64,7 +64,7 @@ def _call_action(original: Any, self: Any) -> Any:
 
 
 def refusal(responses: Any, error: ServiceException) -> tuple[int, dict[str, Any], Any]:
-    """Return an error in the form of `call_action`'s response."""
+    """Return an error as the response of `call_action`: status, headers (with the status again) and body."""
     status, headers, body = responses.serialized(ActionResult(error))
     return status, {**headers, "status": str(status)}, body
 

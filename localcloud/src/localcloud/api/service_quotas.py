@@ -47,7 +47,10 @@ class Quota:
     default: float
     adjustable: bool = True
     families: tuple[str, ...] = ()
-    """The instance families whose vCPUs it counts. A name with a generation limits it to this generation."""
+    """The instance families whose vCPUs the quota counts (`p`), or single generations of a family (`p4`).
+
+    Empty for a quota that does not count vCPUs.
+    """
     spot: bool = False
 
 
@@ -115,7 +118,7 @@ def _applied(ec2_or_own: Any) -> Mapping[str, float]:
 
 
 def vcpu_quota(instance_type: str, *, spot: bool) -> Quota | None:
-    """Return the quota that counts the vCPUs of an instance type, or None if it is unknown."""
+    """Return the quota that counts the vCPUs of an instance type, or None if no quota counts them."""
     match = re.match(r"([a-z]+)(\d*)", instance_type)
     if match is None:
         return None
@@ -130,7 +133,7 @@ def vcpus_of(instance_type: str) -> int:
 
 
 def check_vcpus(ec2: Any, wanted: Iterable[str], *, spot: bool) -> None:
-    """Raise EC2's error if instances of these types would exceed the account's vCPUs.
+    """Raise EC2's error if new instances would exceed the account's vCPUs. `wanted` has the type of each new instance.
 
     Types that no quota counts are not limited. The texts are EC2's, from the output of tools that call it (scrapoxy
     issue 202; CMAQ's guide for spot).

@@ -59,7 +59,7 @@ def _check_subscribers(budgets: Any, *, subscribers: Iterable[Mapping[str, str]]
         )
     if len(set(given)) < len(given):
         # The error is in the API reference; AWS's text is not known.
-        raise JsonRESTError("DuplicateRecordException", "The notification has this subscriber already.")
+        raise JsonRESTError("DuplicateRecordException", "The notification lists the same subscriber twice.")
 
 
 @first(EFSBackend, "create_mount_target")
@@ -91,7 +91,8 @@ def update_file_system(self: Any) -> tuple[str, dict[str, Any]]:
     amount = self._get_param("ProvisionedThroughputInMibps")
     if (mode == "provisioned") != (amount is not None) and mode != system.throughput_mode:
         raise JsonRESTError(
-            "BadRequest", "ProvisionedThroughputInMibps is required by the throughput mode provisioned, and only by it."
+            "BadRequest",
+            f"ProvisionedThroughputInMibps must {'' if amount is None else 'not '}be set with ThroughputMode {mode}.",
         )
     _check_throughput(system, mode, amount)
     kept = system.provisioned_throughput_in_mibps if amount is None else amount

@@ -17,7 +17,7 @@ DOCUMENT: Final = "AWS-StartSSHSession"
 
 
 class RequestError(Exception):
-    """A request that AWS would also reject. Carries AWS's `code`."""
+    """A rejected request: AWS rejects it too, or the embedded cloud does not support it. Carries AWS's `code`."""
 
     def __init__(self, code: str, message: str) -> None:
         self.code = code

@@ -48,5 +48,5 @@ def test_group_replaces_interrupted_spot_instance(cloud: Cloud, client: Client, 
 def test_instance_on_demand_is_never_interrupted(cloud: Cloud, stacks: Stacks) -> None:
     stacks.create(nodes(1))
     (instance,) = cloud.snapshot().instances
-    with pytest.raises(NotInterruptibleError, match="only spot instances are interrupted"):
+    with pytest.raises(NotInterruptibleError, match="only spot instances can be interrupted"):
         cloud.interrupt(instance.id, 0)

@@ -41,7 +41,7 @@ PUBLISHED_METRICS: Final = (
 
 
 def invalid(message: str) -> AutoscalingClientError:
-    """Return Auto Scaling's error ValidationError with this message."""
+    """Return, without raising it, Auto Scaling's error ValidationError with this message."""
     return AutoscalingClientError("ValidationError", message)
 
 

@@ -116,9 +116,10 @@ def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]
 
 
 def launch_extra(group: Any, subnet: str) -> None:
-    """Launch an additional instance into a subnet, to balance the zones of a group.
+    """Launch an instance into a subnet in addition to a group's desired size, to balance the group's zones.
 
-    Once the instance runs, the group terminates another instance. A failed launch is only recorded.
+    Once it runs, `maintain` terminates an instance in the fullest zone. A failed launch is recorded as an activity and
+    raises no error.
     """
     with instance_lifecycle.caused_by(
         group, "The group's Availability Zones had become uneven and had to be rebalanced."
@@ -151,7 +152,7 @@ def _launch_one(ec2: Any, what: instances.Launch, subnet: str, choices: list[ins
                 raise
             if failure is None or failure.code not in instance_choice.TRY_ANOTHER:
                 failure = error
-    raise failure or invalid("the group names no instance type")
+    raise failure or invalid("The group's mixed instances policy has no instance type.")
 
 
 def _report_failed_launch(group: Any, error: ServiceException) -> None:
@@ -249,8 +250,8 @@ def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> 
 def maintain(backend: Any) -> bool:
     """Replace missing, unhealthy and at-risk instances in all groups; return whether an instance or its state changed.
 
-    `backend` is moto's Auto Scaling. AWS does this after its health checks. In a group with suspended health checks,
-    only instances with a timed out lifecycle hook are terminated. Nothing is launched in a group after three
+    Call it regularly, as AWS runs its health checks. `backend` is moto's Auto Scaling. In a group with suspended health
+    checks, only instances with a timed out lifecycle hook are terminated. Nothing is launched in a group after three
     consecutive failed starts, or within 5 s of a failed launch.
     """
     changed = False
@@ -275,9 +276,9 @@ def _states(group: Any) -> list[tuple[str, str]]:
 
 
 def count_failure(instance: Any, *, has_run: bool) -> None:
-    """Count a host failure for an instance's group, if it has one. If the host had run before, reset the count to 0.
+    """Count a failed start of a host for the instance's group, if any. If the host has run, set the count to 0 instead.
 
-    `maintain` launches no instances in a group after three consecutive failures.
+    `maintain` launches no instances in a group after three consecutive failed starts.
     """
     group = getattr(instance, "autoscaling_group", None)
     if group is not None:

@@ -48,9 +48,10 @@ def choices(policy: Mapping[str, Any] | None, on_spot: Sequence[bool]) -> Iterat
 
 
 def on_demand_of(distribution: Mapping[str, Any], size: int) -> int:
-    """Return how many of a group's `size` instances are on-demand. AWS rounds up the on-demand share above the base.
+    """Return how many of a group's `size` instances must be on-demand instances.
 
-    `distribution` is the InstancesDistribution of the group's policy.
+    `distribution` is the InstancesDistribution of the group's policy. As on AWS, the share above the base is rounded
+    up.
     """
     base = int(distribution.get("OnDemandBaseCapacity") or 0)
     percent = distribution.get("OnDemandPercentageAboveBaseCapacity")
@@ -59,8 +60,9 @@ def on_demand_of(distribution: Mapping[str, Any], size: int) -> int:
 
 
 def limit_pools(ec2: Any, check: Callable[[str, str], None]) -> None:
-    """From now on, call `check` with type and zone before each launch. `check` raises EC2's error if there is no
-    capacity.
+    """Call `check` with type and zone before each launch of a group from now on, instead of any earlier check.
+
+    `check` raises EC2's error if there is no capacity.
     """
     ec2.__dict__["_check_pool"] = check
 
@@ -84,13 +86,13 @@ def check_room(ec2: Any, instance_type: str, zone: str) -> None:
     if len(running) >= limit:
         raise EC2ClientError(
             NO_CAPACITY,
-            f"We currently do not have sufficient {instance_type} capacity in the Availability Zone you requested: "
-            f"it is limited to {limit} in the embedded cloud.",
+            f"We currently do not have sufficient {instance_type} capacity in the Availability Zone you requested: the "
+            f"embedded cloud is limited to {limit}; to change this: python -m localcloud limit {instance_type} COUNT",
         )
 
 
 def limits(ec2: Any) -> dict[str, int]:
-    """Return the maximum number of instances by type, as a dict to read and change. A type may have no limit.
+    """Return the maximum number of instances by type, as a dict to read and change. Other types have no limit.
 
     A reset of moto clears the limits.
     """

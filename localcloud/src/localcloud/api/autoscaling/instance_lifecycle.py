@@ -60,7 +60,7 @@ def caused_by(group: Any, cause: str) -> Iterator[None]:
 
 
 def record(group: Any, description: str, *, failure: str = "") -> None:
-    """Add a scaling activity to a group: failed if there is a `failure` message, otherwise successful.
+    """Add a scaling activity to a group's activities: failed if there is a `failure` message, otherwise successful.
 
     Only the latest 200 activities of a group are kept.
     """
@@ -118,8 +118,8 @@ def complete_lifecycle_action(self: Any) -> ActionResult:
 def begin_termination(group: Any, states: Iterable[Any]) -> None:
     """Terminate instances of a group: immediately, or after the longest timeout of its lifecycle hooks.
 
-    Until then, or until `complete_lifecycle_action`, they are in the state Terminating:Wait. Instances that already
-    wait are skipped.
+    Until then, or until `complete_lifecycle_action`, they are in the state Terminating:Wait; `terminate_due` terminates
+    them after the timeout. Instances that already wait are skipped.
     """
     leaving = [state for state in states if state.lifecycle_state != WAITING]
     hooks = group.autoscaling_backend.describe_lifecycle_hooks(group.name)
@@ -228,11 +228,11 @@ def count_being_replaced(group: Any) -> int:
 
 
 def replace_at_risk(group: Any, launch: Callable[[], Any]) -> None:
-    """Launch replacements for instances at risk, and terminate instances whose replacement runs.
+    """Launch replacements for instances at risk, and terminate instances whose replacement runs already.
 
-    Do nothing without capacity rebalancing, or if Launch or Terminate is suspended. The group may exceed its maximum
-    size by a tenth of its desired capacity. `launch` launches one additional instance of the group and returns it, or
-    None if the launch failed.
+    Spot instances with a rebalance recommendation are at risk. Do nothing without capacity rebalancing, or if Launch or
+    Terminate is suspended. The group may exceed its maximum size by a tenth of its desired capacity. `launch` launches
+    one additional instance of the group and returns it, or None if the launch failed.
     """
     if not group.capacity_rebalance or _PROCESSES & set(group._suspended_processes):
         return

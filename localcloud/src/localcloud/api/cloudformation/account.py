@@ -47,7 +47,7 @@ class Account:
         self.change_sets: dict[str, ChangeSet] = {}
 
     def live(self) -> list[Stack]:
-        """Return the stacks that are not deleted."""
+        """Return the stacks that are not deleted, including failed stacks and stacks that only have change sets."""
         return [stack for stack in self.stacks.values() if stack.status != "DELETE_COMPLETE"]
 
     def find(self, name_or_id: str) -> Stack | None:
@@ -86,7 +86,7 @@ class Account:
         return stack
 
     def new_stack(self, name: str) -> Stack:
-        """Create and register a stack with a new id."""
+        """Register a new stack with a new id, the status REVIEW_IN_PROGRESS and no resources. Nothing is created."""
         stack_id = f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:stack/{name}/{uuid.uuid4()}"
         stack = Stack(stack_id=stack_id, name=name)
         self.stacks[stack_id] = stack
@@ -123,9 +123,9 @@ class Account:
         tags: Mapping[str, str],
         report: Callable[[Physical], None] = lambda physical: None,
     ) -> Context:
-        """Return the context for a resource's handlers. `tags` are the stack's tags.
+        """Return the context for a resource's handlers. Each context generates other physical names.
 
-        A creation calls `report` with the physical resource as soon as it exists.
+        `tags` are the stack's tags. A creation calls `report` with the physical resource as soon as it exists.
         """
         return Context(
             aws=self.aws,
@@ -138,7 +138,11 @@ class Account:
         )
 
     def scope(self, stack: Stack, target: Target) -> Scope:
-        """Return a resolver for the functions in a target's template. References resolve to the stack's resources."""
+        """Return a resolver for the functions in a target's template.
+
+        References resolve to the stack's present resources. It raises ValidationError for a resource that does not
+        exist yet.
+        """
 
         def reference(name: str) -> str:
             resource = stack.resources.get(name)
@@ -183,7 +187,7 @@ class Account:
         tags: Mapping[str, str] | None,
         capabilities: list[str],
     ) -> Target:
-        """Check a template (`body`) and its parameters; return the stack's new desired state. Nothing is created.
+        """Check a template (`body`) and its parameters; return the desired state. The stack is not changed.
 
         `given`: the request's Parameters. `tags`: None to keep the stack's tags. `capabilities`: the request's
         Capabilities. Raises FormationError if a capability is missing, otherwise ValidationError.

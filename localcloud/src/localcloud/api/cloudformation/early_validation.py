@@ -34,7 +34,7 @@ class Finding:
 
 
 def findings(scope: Scope, resources: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
-    """Return the schema violations in the properties of a template's resources, before any resource is created."""
+    """Return the schema violations in the known properties of a template's resources, which need not exist yet."""
     found = []
     for name, declaration in resources.items():
         properties = known(scope, dict(declaration.get("Properties") or {}))
@@ -45,9 +45,9 @@ def findings(scope: Scope, resources: Mapping[str, Mapping[str, Any]]) -> list[F
 
 
 def known(scope: Scope, value: Any) -> Any:
-    """Return a value with its intrinsic functions resolved. A function without a known result becomes UNKNOWN.
+    """Return a value with its intrinsic functions resolved, or NO_VALUE if the value is to be omitted.
 
-    For example, it refers to a resource that does not exist yet. Returns NO_VALUE if the value is to be omitted.
+    A function without a known result becomes UNKNOWN, for example a reference to a resource that does not exist yet.
     """
     if isinstance(value, list):
         items = (known(scope, each) for each in value)

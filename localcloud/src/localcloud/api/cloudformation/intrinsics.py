@@ -55,8 +55,9 @@ _PLACEHOLDER = re.compile(r"\$\{(!?)([^}]*)\}")
 class Scope:
     """Resolver for the values of one template.
 
-    `parameters` and `pseudo` map names to values. `reference` returns a resource's id by logical id, and `attribute`
-    its attribute by logical id and name. All methods raise ValidationError if a value cannot be resolved.
+    `parameters`, `pseudo` (AWS::Region and others) and `exports` map names to values. `zones` is the result of
+    Fn::GetAZs. `reference` returns a resource's id by logical id, and `attribute` its attribute by logical id and name.
+    All methods raise ValidationError if a value cannot be resolved.
     """
 
     def __init__(
@@ -207,15 +208,19 @@ class Scope:
 
 
 def split_attribute(argument: Any) -> tuple[str, Any]:
-    """Return the logical id and the attribute in the argument of Fn::GetAtt: a list, or text such as `Vpc.VpcId`."""
+    """Return the logical id and the attribute in the argument of Fn::GetAtt, which is a list or text (`Vpc.VpcId`).
+
+    In a list, the attribute may be an unresolved intrinsic function.
+    """
     name, attribute = argument.split(".", 1) if isinstance(argument, str) else argument
     return name, attribute
 
 
 def references(value: Any) -> set[str]:
-    """Return every name that a value refers to with Ref, Fn::GetAtt or Fn::Sub: resources and parameters.
+    """Return every name that a value refers to with Ref, Fn::GetAtt or Fn::Sub.
 
-    Variables that Fn::Sub defines itself are left out.
+    These are resources, parameters and pseudo parameters such as AWS::Region. Variables that Fn::Sub defines itself are
+    left out.
     """
     found = set()
     for each in walk(value):
@@ -233,7 +238,7 @@ def references(value: Any) -> set[str]:
 
 
 def depends_on(resource: Mapping[str, Any]) -> list[str]:
-    """Return the names in DependsOn, which may be a string or a list."""
+    """Return the logical ids in a resource's DependsOn, which may be a string or a list; none without DependsOn."""
     given = resource.get("DependsOn", [])
     return [given] if isinstance(given, str) else list(given)
 

@@ -47,7 +47,7 @@ def _files() -> tuple[Path, Mapping[str, str]]:
     """
     spec = importlib.util.find_spec("cfnlint")
     if spec is None or not spec.submodule_search_locations:
-        raise RuntimeError("cfn-lint is not installed: pip install cfn-lint==1.58.0")
+        raise RuntimeError("cfn-lint is not installed; to install it: pip install cfn-lint==1.58.0")
     folder = Path(spec.submodule_search_locations[0]) / "data" / "schemas"
     names: Mapping[str, str] = json.loads((folder / "providers" / "us-east-1.json").read_text(encoding="utf-8"))
     return folder / "resources", names
@@ -147,9 +147,7 @@ def _coerced(schema: Schema, value: Any) -> tuple[Any, bool]:
 
 
 def _read(kinds: tuple[str, ...], text: str) -> tuple[Any, bool]:
-    """Return text converted to a boolean, number or object if the types (`kinds`) allow it, and whether the text
-    fits.
-    """
+    """Return text converted to a boolean, number or object if the types (`kinds`) allow it, and whether it fits."""
     if "boolean" in kinds and text.lower() in ("true", "false"):
         return text.lower() == "true", True
     number = regex.fullmatch(r"-?\d+(\.\d+)?", text)

@@ -32,6 +32,7 @@ class Resource:
     properties: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Properties with resolved intrinsic functions."""
     physical: Physical | None = None
+    """None before the resource exists."""
     status: str = ""
     reason: str = ""
     changed: datetime.datetime = dataclasses.field(default_factory=now)
@@ -46,10 +47,12 @@ class Resource:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """The desired state of a stack."""
+    """The desired state of a stack: its template, parameters and tags."""
 
     body: str
+    """The template's text, as it was sent."""
     template: Mapping[str, Any]
+    """The parsed template, with its intrinsic functions."""
     parameters: Mapping[str, Parameter]
     tags: Mapping[str, str]
 
@@ -90,12 +93,12 @@ class Stack:
         return self.status.endswith("_IN_PROGRESS") and self.status != "REVIEW_IN_PROGRESS"
 
     def set_status(self, status: str, reason: str = "") -> None:
-        """Set the stack's status and add an event."""
+        """Set the stack's status and add an event. Requests that wait on `Account.condition` are not notified."""
         self.status, self.reason = status, reason
         self._record(self.name, self.stack_id, STACK_TYPE, status, reason)
 
     def note(self, resource: Resource, status: str, reason: str = "") -> None:
-        """Set a resource's status and add an event."""
+        """Set a resource's status and add an event, like `set_status`."""
         resource.status, resource.reason, resource.changed = status, reason, now()
         self._record(resource.logical_id, resource.physical_id, resource.type, status, reason)
 

@@ -50,7 +50,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def parse(body: str) -> dict[str, Any]:
-    """Parse a template into its sections.
+    """Parse a template; return its sections by name. Intrinsic functions are kept, in their long form.
 
     Raises ValidationError if it is neither JSON nor YAML, if a resource has no type, if there are no resources, or if a
     section is not supported.

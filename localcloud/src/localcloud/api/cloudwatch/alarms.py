@@ -52,10 +52,10 @@ class AlarmDefinition:
 
 
 def read(alarm: Any) -> AlarmDefinition:
-    """Read the definition of one of moto's alarms.
+    """Return the definition of one of moto's alarms.
 
-    Raises ValidationError for an unsupported feature, an invalid expression, or an evaluation of more than a day (a
-    week with periods of an hour or more).
+    Raises ValidationError for an unsupported feature, an invalid expression, or an alarm that covers more than a day
+    (with periods of an hour or more: a week).
     """
     if alarm.rule:
         raise _refused("composite alarms")

@@ -83,7 +83,7 @@ def _parser() -> Lark:
 
 
 def parse(expression: str) -> Expression:
-    """Return the syntax tree of an expression. Raises ExpressionError with the invalid or unsupported part."""
+    """Return the syntax tree of an expression. Raises ExpressionError, which names the invalid or unsupported part."""
     try:
         parsed = _parser().parse(expression)
     except UnexpectedToken as error:
@@ -109,12 +109,15 @@ def parse(expression: str) -> Expression:
 
 
 def names(expression: Expression) -> set[str]:
-    """Return the ids of the metrics and expressions that an expression needs."""
+    """Return the ids of the metrics and expressions that an expression refers to."""
     return {str(each.children[0]) for each in expression.find_data("name")} - {_REPEAT}
 
 
 def evaluate(expression: Expression, series: Mapping[str, Series], length: int) -> Series:
-    """Return an expression's value in each of `length` periods. `series` maps the expression's ids to their series."""
+    """Return an expression's value in each of `length` periods, oldest first. None marks a period without a value.
+
+    `series` maps each id in the expression to its series, which has `length` values.
+    """
     value = _value(expression, series)
     if isinstance(value, list):
         return list(value) or [None] * length  # no data: for example, the maximum of an empty series

@@ -31,14 +31,17 @@ Dimensions = Mapping[str, str]
 
 
 class Recorder:
-    """Writes the measurements of one moment to moto's store."""
+    """Writes measurements to moto's store, all with the time at which the Recorder was created."""
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
         self._now = utcnow()
 
     def hosts(self, loads: Iterable[HostLoad]) -> None:
-        """Record EC2's metrics for each instance, and for its group if it has one. The status checks are always 0."""
+        """Record EC2's metrics for each instance, and for its Auto Scaling group if it has one.
+
+        They are CPUUtilization, NetworkIn, NetworkOut and the status checks, which are always 0.
+        """
         for load in loads:
             owners = [{"InstanceId": load.instance_id}]
             if load.group:
@@ -51,7 +54,7 @@ class Recorder:
                     self._add("AWS/EC2", check, owner, 0.0, "Count")
 
     def groups(self, autoscaling: Any) -> None:
-        """Record the enabled metrics of Auto Scaling groups."""
+        """Record the enabled metrics of all Auto Scaling groups. `autoscaling` is moto's backend."""
         for group in autoscaling.autoscaling_groups.values():
             values = _sizes(group)
             for name in group.metrics:
@@ -97,7 +100,7 @@ Key = tuple[str, str, frozenset[tuple[str, str]]]
 
 
 class Reader:
-    """Reads series from moto's store. The store is indexed once."""
+    """Reads series from moto's store. Values that are stored after the Reader was created are not seen."""
 
     def __init__(self, data: Iterable[Any]) -> None:
         self._data: dict[Key, list[Any]] = {}
@@ -108,7 +111,7 @@ class Reader:
     def series(self, key: Key, statistic: str, *, period_s: float, periods: int, end: float) -> Series:
         """Return a statistic of a metric in each of the last `periods` periods before `end`, oldest first.
 
-        `end` is in seconds since 1970. A period without data is None.
+        `end` is in seconds since 1970. A value at `end` belongs to the last period. A period without data is None.
         """
         slots: list[list[Any]] = [[] for _ in range(periods)]
         for datum in self._data.get(key, ()):
@@ -119,12 +122,12 @@ class Reader:
 
 
 def epoch(moment: datetime.datetime) -> float:
-    """Return seconds since 1970. moto's times without a zone are UTC."""
+    """Return a time in seconds since 1970. A time without a zone, as in moto, is UTC."""
     return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
 
 
 def summary(data: list[Any], statistic: str) -> float | None:
-    """Return a statistic of moto's data (single values and statistic sets), or None without data."""
+    """Return one of `STATISTICS` of moto's data (single values and statistic sets), or None without data."""
     if not data:
         return None
     single = [datum.value for datum in data if isinstance(datum, MetricDatum)]

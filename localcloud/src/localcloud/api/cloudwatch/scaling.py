@@ -19,9 +19,11 @@ ADJUSTMENTS: Final = ("ExactCapacity", "ChangeInCapacity")
 
 
 def chosen_step(steps: Sequence[Mapping[str, Any]], beyond: float) -> int | None:
-    """Return the adjustment of the step that contains a value, or None. `beyond` is value minus threshold.
+    """Return the adjustment of the step that contains a value, or None if no step contains it.
 
-    As on AWS, a step at or below the threshold includes its upper bound and excludes its lower bound.
+    `steps` are in the form of PutScalingPolicy. `beyond` is the value minus the threshold.
+
+    A step above the threshold includes its lower bound and excludes its upper bound; a step below, the other way round.
     """
     for step in steps:
         low = float(step.get("MetricIntervalLowerBound", -math.inf))
@@ -41,7 +43,7 @@ def new_capacity(adjustment_type: str, adjustment: int, desired: int, low: int, 
 
 
 def execute(policy: Any, beyond: float, cause: str) -> bool:
-    """Execute a policy; return whether the group's size changed.
+    """Execute a step scaling policy: launch or terminate instances. Return whether the group's size changed.
 
     `beyond` is the metric's value minus the threshold. `cause` is the start of the cause in the scaling activities.
     Nothing changes if no step contains `beyond`, or if the group is deleted or its AlarmNotification is suspended.
@@ -61,7 +63,7 @@ def execute(policy: Any, beyond: float, cause: str) -> bool:
 
 
 def find(backend: Any, arn: str) -> Any:
-    """Return the policy with an ARN, or None if it was deleted."""
+    """Return moto's scaling policy with an ARN, or None if there is none."""
     return next((policy for policy in backend.policies.values() if policy.arn == arn), None)
 
 

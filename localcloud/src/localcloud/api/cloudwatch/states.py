@@ -45,15 +45,15 @@ class Rule:
         return self.periods + SPARE_PERIODS
 
     def breaches(self, value: float) -> bool:
-        """Return whether a value is beyond the threshold."""
+        """Return whether a value counts towards the state ALARM."""
         return COMPARISONS[self.comparison](value, self.threshold)
 
 
 def decide(rule: Rule, points: Sequence[float | None], current: str) -> str:
-    """Return the state for the last `rule.range` periods, oldest first; None marks a period without data.
+    """Return an alarm's new state: OK, ALARM or INSUFFICIENT_DATA. `current` is its present state.
 
-    Only the newest `rule.periods` values count. If there are enough, gaps between them do not matter. If they are too
-    few and missing data are ignored, the state remains `current`.
+    `points` are the values of the last `rule.range` periods, oldest first; None marks a period without data. Only the
+    newest `rule.periods` values count, so a few gaps do not matter. With fewer values, `rule.missing` decides.
     """
     real = [rule.breaches(value) for value in points if value is not None][-rule.periods :]
     breaching, fine = sum(real), len(real) - sum(real)

@@ -45,9 +45,10 @@ class Watcher:
         self._changed = False
 
     def evaluate(self) -> bool:
-        """Evaluate all alarms once; return whether a group's size changed.
+        """Evaluate all alarms once, and execute their actions; return whether an Auto Scaling group's size changed.
 
-        Actions run when an alarm's state changes, scaling policies on each evaluation.
+        Notifications are only sent when an alarm's state changes. A scaling policy of the present state is executed at
+        each evaluation.
         """
         self._changed = False
         backend = self._backend("cloudwatch")
@@ -116,7 +117,7 @@ def _reason(definition: AlarmDefinition, values: Series, state: str) -> str:
 
 
 def notification(alarm: Any) -> str:
-    """Return CloudWatch's message to a topic about an alarm's state, as JSON."""
+    """Return CloudWatch's message to a topic about an alarm's present state, as JSON. Nothing is sent."""
     return json.dumps(
         {
             "AlarmName": alarm.name,

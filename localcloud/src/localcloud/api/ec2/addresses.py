@@ -30,7 +30,10 @@ class PublicAddresses:
         self._next = _FIRST_PUBLIC
 
     def take(self, held: set[str]) -> str:
-        """Return the next address that is not in `held`. Raises EC2's error if all addresses are in `held`."""
+        """Return the next address that is not in `held`, the addresses in use. It is not reserved for the caller.
+
+        Raises EC2's error if all addresses are in `held`.
+        """
         for _ in range(int(_LAST_PUBLIC) - int(_FIRST_PUBLIC) + 1):
             address = self._next
             self._next = _FIRST_PUBLIC if address >= _LAST_PUBLIC else address + 1
@@ -40,7 +43,10 @@ class PublicAddresses:
 
 
 def lowest_free(network: ipaddress.IPv4Network, used: set[str]) -> str | None:
-    """Return the lowest address of a subnet that is not used, or None. The first four and the last are reserved."""
+    """Return the lowest address of a subnet that is not in `used`, or None if the subnet is full.
+
+    The first four addresses and the last are reserved.
+    """
     for number in range(_RESERVED_AT_START, network.num_addresses - 1):
         address = str(network.network_address + number)
         if address not in used:

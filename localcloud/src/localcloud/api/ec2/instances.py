@@ -44,7 +44,7 @@ def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Any]:
 
     Raises EC2's errors like RunInstances: for missing capacity, an exceeded quota, an unknown key pair, group, profile
     or placement group, or a spot instance with termination protection. A template with several network interfaces is
-    rejected.
+    rejected. After an error, instances may exist: see `failed_calls.mark`.
     """
     version = ec2.get_launch_template(what.template_id).get_version(what.version)
     data: Mapping[str, Any] = version.data
@@ -127,11 +127,11 @@ class Console:
         """By instance, each output with the time from which it can be read, oldest first."""
 
     def write(self, instance_id: str, text: str, late_s: float = 0.0) -> None:
-        """Set the whole output of an instance's console. It can be read after `late_s` seconds."""
+        """Replace the whole output of an instance's console. `read` returns `text` after `late_s` seconds."""
         self._texts[instance_id] = [*self._readable(instance_id), (self._clock() + late_s, text)]
 
     def read(self, instance_id: str) -> str | None:
-        """Return the latest output of an instance's console that can be read, or None if there is none yet."""
+        """Return the newest output of an instance's console whose delay is over, or None if there is none yet."""
         found = self._texts[instance_id] = self._readable(instance_id)
         return found[0][1] if found and found[0][0] <= self._clock() else None
 

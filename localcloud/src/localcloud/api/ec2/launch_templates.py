@@ -124,7 +124,10 @@ def _exists(ec2: Any, data: Data) -> Refusals:
 
 
 def unknown_profile(ec2: Any, data: Data) -> Refusals:
-    """Yield EC2's error if a launch template's instance profile is unknown, or if it or its role is not visible yet."""
+    """Yield code and message of EC2's error if a launch template's instance profile is unknown.
+
+    A profile is also unknown while it or its role is still propagating. Yields nothing for a template without profile.
+    """
     given = data.get("IamInstanceProfile") or {}
     profiles = iam_backends[ec2.account_id][ec2.partition].instance_profiles.values()
     for key, attribute, noun in (("Name", "name", "name"), ("Arn", "arn", "ARN")):

@@ -99,9 +99,10 @@ def delete_placement_group(self: Any) -> ActionResult:
 
 
 def admit(ec2: Any, placement: Mapping[str, Any], instance_type: str, subnet_id: str) -> str:
-    """Return the name of the placement group for a launch, or "" if the launch has none.
+    """Check a launch into a placement group; return the group's name, or "" if the launch has no group.
 
-    Raises EC2's errors for an unknown group, an unsupported instance type, and a second zone.
+    `placement` is the launch template's Placement. Raises EC2's errors for an unknown group, an instance type that does
+    not support groups, and a subnet in another zone than the group's instances.
     """
     if not placement.get("GroupName") and not placement.get("GroupId"):
         return ""

@@ -13,14 +13,14 @@ _UP: Final = ("pending", "running")
 
 
 class NotInterruptibleError(ValueError):
-    """The instance cannot be interrupted: it is on-demand, or not running."""
+    """The instance cannot be interrupted: it is not a spot instance, or neither pending nor running."""
 
 
 def give_notice(ec2: Any, instance_id: str, notice_s: float) -> None:
     """Give a spot instance its interruption notice, and the rebalance recommendation if it has none.
 
     `terminate_due` terminates the instance `notice_s` seconds later. A second notice changes nothing. Raises
-    NotInterruptibleError for any other instance.
+    NotInterruptibleError if the instance is not a spot instance, or neither pending nor running.
     """
     instance = _interruptible(ec2, instance_id)
     if not recommended_at(instance):
@@ -33,7 +33,7 @@ def give_notice(ec2: Any, instance_id: str, notice_s: float) -> None:
 def recommend(ec2: Any, instance_id: str) -> None:
     """Give a spot instance a rebalance recommendation: a higher risk of interruption.
 
-    Raises NotInterruptibleError for any other instance.
+    It replaces an earlier one. Raises NotInterruptibleError like `give_notice`.
     """
     _recommend(_interruptible(ec2, instance_id))
 
@@ -47,17 +47,17 @@ def _interruptible(ec2: Any, instance_id: str) -> Any:
     instance = ec2.get_instance(instance_id)
     if getattr(instance, "lifecycle", None) != "spot":
         raise NotInterruptibleError(
-            f"{instance_id} is an on-demand instance, but only spot instances are interrupted; launch spot instances"
+            f"{instance_id} is not a spot instance, and only spot instances can be interrupted; choose a spot instance"
         )
     if instance._state.name not in _UP:
         raise NotInterruptibleError(
-            f"{instance_id} is {instance._state.name}; only pending or running instances can be interrupted"
+            f"{instance_id} is {instance._state.name}, and only pending or running instances can be interrupted"
         )
     return instance
 
 
 def deadline(instance: Any) -> str:
-    """Return the time of an instance's termination (ISO 8601, UTC), or "" without a notice."""
+    """Return the time at which an interrupted instance is terminated (ISO 8601, UTC), or "" without a notice."""
     mark: datetime.datetime | None = getattr(instance, _MARK, None)
     return mark.strftime("%Y-%m-%dT%H:%M:%SZ") if mark else ""
 

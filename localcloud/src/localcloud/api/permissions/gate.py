@@ -113,14 +113,17 @@ class Gate:
         return self.caller(given) if given else None
 
     def caller(self, given: Signature) -> Caller:
-        """Return the caller that a signature's credentials belong to. Raises UnknownCallerError."""
+        """Return the caller that a signature's credentials belong to.
+
+        Raises UnknownCallerError for unknown, inactive or expired credentials.
+        """
         with self._lock:
             return self._callers.find(given)
 
     def denial(self, caller: Caller, call: Call) -> tuple[Need, Decision] | None:
-        """Return the first denied requirement of a call with the decision, or None if the call is allowed.
+        """Return the first denied requirement of a call, and its decision, or None if the call is allowed.
 
-        Raises EvaluatorError or UndecidableError.
+        Raises EvaluatorError or UndecidableError if a requirement cannot be decided.
         """
         with self._lock:
             needs = self._needs.of(call)
@@ -134,7 +137,8 @@ class Gate:
     def denied_actions(self, role_name: str, instance_id: str, actions: tuple[str, ...]) -> list[str]:
         """Return the actions that are denied to an instance with a role; all of them for an unknown role.
 
-        Actions of ssm are checked on the instance itself, other actions on the resource *.
+        Actions of ssm are checked on the instance itself, other actions on the resource *. Raises EvaluatorError or
+        UndecidableError.
         """
         with self._lock:
             role = next((each for each in self._backend("iam").roles.values() if each.name == role_name), None)
@@ -150,7 +154,10 @@ class Gate:
         return [need.action for need, decision in zip(needs, decisions, strict=True) if not decision.allowed]
 
     def assumed_by_cloudformation(self, role_arn: str) -> Caller | None:
-        """Return CloudFormation's session of a role; None for an unknown role, or without trust in CloudFormation."""
+        """Return CloudFormation's session of a role, or None if the role is unknown or does not trust CloudFormation.
+
+        Raises EvaluatorError.
+        """
         with self._lock:
             trust = self._policies.trust(role_arn)
             role = next((each for each in self._backend("iam").roles.values() if each.arn == role_arn), None)
@@ -191,8 +198,10 @@ def _require_known_keys(check: Check) -> None:
     for name, document in documents:
         for statement, key in condition_keys(document, check.action):
             if not known_condition_keys.is_known(key):
-                what = f"statement {statement} of {name} has a condition on {key}, which it does not support"
-                raise UndecidableError(f"{what}; remove the condition, or test this policy on AWS")
+                raise UndecidableError(
+                    f"statement {statement} of {name} has a condition on {key}, a key that the embedded cloud does not "
+                    "support; remove the condition, or test this policy on AWS"
+                )
 
 
 def _literal(resource: str) -> str:

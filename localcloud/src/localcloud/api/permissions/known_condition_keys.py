@@ -79,13 +79,13 @@ _PARAMETERS: Final = {
 
 
 def is_known(key: str) -> bool:
-    """Return whether the embedded cloud sets a condition key in the same cases as AWS."""
+    """Return whether the embedded cloud sets a condition key in the same cases as AWS. Case is ignored."""
     lower = key.lower()
     return lower in _KNOWN or lower.startswith(_KNOWN_PREFIXES)
 
 
 def of(call: Call, caller: Caller) -> Context:
-    """Return a call's condition keys that do not depend on the resource."""
+    """Return the values of a call's condition keys, by key. Keys that depend on the resource are not included."""
     found: Context = {
         "aws:PrincipalArn": caller.owner,
         "aws:PrincipalAccount": ACCOUNT,

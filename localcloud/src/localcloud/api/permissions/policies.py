@@ -108,7 +108,7 @@ def _parsed(document: Any) -> Policy | None:
 
 
 def condition_keys(policy: Policy | None, action: str) -> Iterator[tuple[str, str]]:
-    """Yield the statement (its Sid or number) and the key of every condition that applies to an action."""
+    """Yield the statement (its Sid or number from 1) and the key of every condition that applies to an action."""
     for number, statement in enumerate(listed((policy or {}).get("Statement", []))):
         if not _about(statement, action):
             continue

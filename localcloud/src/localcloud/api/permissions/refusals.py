@@ -63,7 +63,7 @@ def credentials(environ: Mapping[str, Any], kind: str) -> Reply:
 
 
 def denied(environ: Mapping[str, Any], caller: Caller, need: Need, decision: Decision) -> Reply:
-    """Return the error reply for a call that the policies deny."""
+    """Return the error reply for a call that a caller's policies deny, with AWS's text for the denied `need`."""
     return refused(environ, sentence(caller, need, decision))
 
 

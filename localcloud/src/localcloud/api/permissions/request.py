@@ -49,7 +49,7 @@ class Call:
 
 
 def signature(environ: Mapping[str, Any]) -> Signature | None:
-    """Return the credentials of a request's header or presigned URL, or None if it is not signed."""
+    """Return the credentials in a request's header or presigned URL, unverified, or None if it is not signed."""
     query = parse_qs(str(environ.get("QUERY_STRING", "")))
     header = str(environ.get("HTTP_AUTHORIZATION", ""))
     match = _SCOPE.search(header) or _SCOPE.search(query.get("X-Amz-Credential", [""])[0])
@@ -63,7 +63,10 @@ def signature(environ: Mapping[str, Any]) -> Signature | None:
 
 
 def read(environ: Mapping[str, Any], service: str) -> Call:
-    """Parse a request to a service. `service` is its name in signatures. Raises UnknownOperationError."""
+    """Parse a request to a service, whose name in signatures is `service`. The body of an upload is left out.
+
+    Raises UnknownOperationError if the service or operation is unknown, or the request is malformed.
+    """
     from botocore.exceptions import UnknownServiceError
     from moto.core.parse import PROTOCOL_PARSERS, RequestParserError
     from moto.core.request import Request, determine_request_protocol

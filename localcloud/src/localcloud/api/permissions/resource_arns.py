@@ -76,7 +76,7 @@ class Action:
 
 
 def action(service: str, name: str) -> Action:
-    """Return an action of a service. Raises UndecidableError if AWS does not have it."""
+    """Return an action of a service (`s3`, `PutObject`; case is ignored). Raises UndecidableError if it is unknown."""
     found = _read("actions", service).get(name.lower())
     if found is None:
         raise UndecidableError(f"AWS's service authorization reference has no action {service}:{name}")
@@ -122,14 +122,15 @@ class Resources:
     def of(self, call: Call, action: Action) -> list[str]:
         """Return the ARNs of a call's resources, or only `*` for an action without resources.
 
-        In the ARN of a required resource that the call does not name, * replaces its id. If there is no other ARN,
-        return that of `unnamed`. Raises UndecidableError for a service with unknown parameters.
+        In the ARN of a required resource that the call does not name, * replaces its id. If there is no other ARN, the
+        list contains the ARN from `unnamed`. Raises UndecidableError for a service whose parameters are not known here.
         """
         if not action.resources:
             return ["*"]
         if call.service not in {*_NAMED, *self._readers}:
             raise UndecidableError(
-                f"it is not known which parameters of {call.service} name the resources of {action.name}"
+                f"it is not known which parameters of {call.service} name the resources of {action.name}; test this "
+                "call on AWS"
             )
         named = self._named(call)
         found: list[str] = []
@@ -236,7 +237,7 @@ class Resources:
             yield "key", self.key(each)
 
     def key(self, id: str) -> str:
-        """Return the ARN of a key by its id, ARN or alias."""
+        """Return the ARN of a KMS key by its id, ARN or alias. The key need not exist."""
         kms = self._backend("kms")
         return self.arn("kms", "key", str(kms.get_key_id(kms.any_id_to_key_id(id))))
 
@@ -271,7 +272,10 @@ class Resources:
 
 
 def values(params: Mapping[str, Any], *keys: str) -> Iterator[str]:
-    """Yield the strings at the given keys, which may be paths through objects and lists (`Tags.ResourceId`)."""
+    """Yield the strings at the given keys, which may be paths through objects and lists (`Tags.ResourceId`).
+
+    Missing keys, and values that are not strings, are skipped.
+    """
     for key in keys:
         first, _, rest = key.partition(".")
         for each in _listed(params.get(first)):
@@ -282,7 +286,7 @@ def values(params: Mapping[str, Any], *keys: str) -> Iterator[str]:
 
 
 def strings(value: Any) -> Iterator[str]:
-    """Yield every string in a request's parameters."""
+    """Yield every string in a request's parameters, at any depth, but not the keys."""
     if isinstance(value, str):
         yield value
     for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():

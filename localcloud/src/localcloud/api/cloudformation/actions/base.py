@@ -132,7 +132,10 @@ class Actions(BaseResponse):
 
 
 def bucket_and_key(url: str) -> tuple[str, str]:
-    """Split an object's URL into bucket and key: path style on any host, or with the bucket's name before `.s3`."""
+    """Return the bucket and the key in an object's URL.
+
+    The bucket is the first part of the path, or on *.amazonaws.com the part of the host name before `.s3`.
+    """
     parts = urlparse(url)
     host, path = parts.hostname or "", unquote(parts.path.lstrip("/"))
     if host.endswith(".amazonaws.com") and not host.startswith("s3"):

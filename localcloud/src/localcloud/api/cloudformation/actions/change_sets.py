@@ -106,8 +106,9 @@ class ChangeSetActions(Actions):
         return ActionResult(_shown(self._find_change_set()))
 
     def describe_events(self) -> ActionResult:
-        """Answer DescribeEvents with a change set's findings of early validation. Reject a request without a change
-        set.
+        """Answer DescribeEvents with a change set's findings of early validation.
+
+        Reject a request without a change set.
         """
         if not self._text("ChangeSetName"):
             raise ValidationError("the embedded cloud only shows events of change sets; pass ChangeSetName")

@@ -70,8 +70,9 @@ class Responses(ChangeSetActions, StackActions):
         return ActionResult({"StackResourceSummaries": found})
 
     def get_template(self) -> ActionResult:
-        """Return the template of a stack or change set, exactly as it was sent; "" if the stack only has a change
-        set.
+        """Return the template of a stack or change set, exactly as it was sent. Reject an unknown stack or change set.
+
+        The template is "" if the stack only has a change set, and the request does not name the change set.
         """
         name = self._text("StackName")
         target = self._find_change_set().target if self._text("ChangeSetName") else self._account.get(name).target

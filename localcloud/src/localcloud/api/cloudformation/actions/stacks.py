@@ -69,7 +69,7 @@ class StackActions(Actions):
         """Start the deletion of a stack. It is no error if the stack does not exist or is already being deleted.
 
         The stack's change sets are deleted, and the resources in RetainResources are kept. Reject the deletion if the
-        stack is protected, or if another stack imports its exports.
+        stack is protected or busy, or if another stack imports its exports.
         """
         account = self._account
         stack = account.find(self._text("StackName"))

@@ -155,7 +155,10 @@ _MIN_WAIT_DAYS, _WAIT_DAYS = 7, 30
 
 
 def require_enabled_key(context: Context, key: Any) -> None:
-    """Check that a KMS key is enabled, as services do. Raises ResourceError, or KMS's error for an unknown key."""
+    """Raise ResourceError if a KMS key is not enabled, or KMS's error (ClientError) if it is unknown.
+
+    `key` is its id, ARN or alias.
+    """
     state = context.aws.client("kms").describe_key(KeyId=str(key))["KeyMetadata"]["KeyState"]
     if state != "Enabled":
         raise ResourceError(f"The key {key} cannot be used: its state is {state}, but must be Enabled")

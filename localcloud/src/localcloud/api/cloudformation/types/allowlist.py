@@ -67,10 +67,10 @@ _PAUSE: Final = (
 
 
 def check(template: Template, *, holds: Callable[[str], bool]) -> None:
-    """Reject a template with unsupported content, duplicate exports, or references to something that does not exist.
+    """Raise ValidationError for unsupported content, duplicate exports, or references to something that does not exist.
 
     `holds` returns whether a named condition is true. A resource with a false condition is not created and not checked.
-    Raises ValidationError. For unsupported content, the message has the logical id, type and property of every problem.
+    For unsupported content, the message has the logical id, type and property of every problem.
     """
     made = {
         name: resource
@@ -173,8 +173,9 @@ def _policy_problems(name: str, resource: Mapping[str, Any], resource_type: Reso
 
 
 def _at_least(value: Any, properties: Mapping[str, Any]) -> bool:
-    """Return whether a MinInstancesInService is the group's MaxSize or more; False if a function computes one of these
-    two values.
+    """Return whether `value`, a MinInstancesInService, is at least the group's MaxSize.
+
+    False if an intrinsic function computes one of the two values.
     """
     known = [str(each) for each in (value, properties.get("MaxSize")) if isinstance(each, str | int)]
     return len(known) == 2 and all(each.isdecimal() for each in known) and int(known[0]) >= int(known[1])

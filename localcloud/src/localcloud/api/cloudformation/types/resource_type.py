@@ -21,7 +21,7 @@ class Clients(Protocol):
     """Factory of clients for AWS services."""
 
     def client(self, service: str) -> Any:
-        """Return a boto3 client of a service."""
+        """Return a client of a service (`ec2`), with boto3's methods. The same client may be returned again."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class Context:
         return [tag for tag in self.tags(own) if not tag["Key"].startswith("aws:")]
 
     def lost_tags(self, old: Properties, new: Properties) -> list[str]:
-        """Return the keys of the tags that an update removes from a resource."""
+        """Return the keys of the tags that an update removes from a resource, sorted. The stack's tags are kept."""
         before, after = ({tag["Key"] for tag in self.tags(each.get("Tags"))} for each in (old, new))
         return sorted(before - after)
 
@@ -174,7 +174,7 @@ def delete_with(service: str, method: str, id: str | None, *others: str, gone: t
 
 
 def leave(context: Context, resource: Physical, properties: Properties) -> None:
-    """Delete nothing. The resource is deleted or changed together with another resource."""
+    """Handle a deletion without deleting anything, for a type that is deleted with another resource."""
 
 
 def unless_gone(codes: tuple[str, ...], call: Callable[..., Any], **arguments: Any) -> None:
@@ -187,14 +187,14 @@ def unless_gone(codes: tuple[str, ...], call: Callable[..., Any], **arguments: A
 
 
 def retag(ec2: Any, physical_id: str, context: Context, old: Properties, new: Properties) -> None:
-    """Update an EC2 resource's tags from its old to its new properties."""
+    """Replace an EC2 resource's tags: delete the tags that only `old` has, and set the tags of `new` and the stack."""
     if gone := context.lost_tags(old, new):
         ec2.delete_tags(Resources=[physical_id], Tags=[{"Key": key} for key in gone])
     ec2.create_tags(Resources=[physical_id], Tags=context.tags(new.get("Tags")))
 
 
 def retag_only(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    """Update the tags of an EC2 resource, the only property that can change in place."""
+    """Handle the update of an EC2 resource whose tags are the only property that can change in place."""
     retag(context.aws.client("ec2"), resource.id, context, old, new)
     return resource
 
@@ -205,17 +205,17 @@ def tagged(resource_type: str, context: Context, properties: Properties) -> list
 
 
 def keep(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    """Change nothing, because all properties that AWS can update in place are inert here."""
+    """Handle an update without changing anything, for a type whose other properties have no effect here."""
     return resource
 
 
 def as_mapping(tags: list[dict[str, str]]) -> dict[str, str]:
-    """Convert tags to an object, for APIs that expect one."""
+    """Convert a list of tags to a dict from key to value, for APIs that expect an object."""
     return {tag["Key"]: tag["Value"] for tag in tags}
 
 
 def text(value: Any) -> str:
-    """Convert a scalar to text as CloudFormation does."""
+    """Convert a scalar to text as CloudFormation does: `true` for True, and `3` for 3."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -225,9 +225,9 @@ def truth(value: Any) -> bool:
 
 
 def shaped(client: Any, operation: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a template's values to the types of the parameters of an API operation.
+    """Return a template's values, converted to the types of the parameters of an API operation (`CreateVpc`).
 
-    For example, templates may contain "true" and "3" as text.
+    For example, templates may contain "true" and "3" as text. Raises ValueError for text that is not a number.
     """
     shape = client.meta.service_model.operation_model(operation).input_shape
     found: dict[str, Any] = _coerce(shape, values)
