@@ -58,7 +58,7 @@ def read(alarm: Any) -> AlarmDefinition:
     (with periods of an hour or more: a week).
     """
     if alarm.rule:
-        raise _refused("composite alarms")
+        raise _refused("an AlarmRule (composite alarms)")
     if alarm.extended_statistic:
         raise _refused(f"the statistic {alarm.extended_statistic}")
     if alarm.threshold_metric_id or alarm.comparison_operator not in states.COMPARISONS:
@@ -88,8 +88,8 @@ def read(alarm: Any) -> AlarmDefinition:
 
 
 def _refused(what: str) -> ValidationError:
-    """Return the error for the unsupported feature `what` of alarms."""
-    return ValidationError(f"The embedded cloud does not support {what} for alarms.")
+    """Return the error for alarms with the unsupported feature `what`."""
+    return ValidationError(f"The embedded cloud does not support alarms with {what}.")
 
 
 def _sources(alarm: Any) -> tuple[tuple[Source, ...], int, str]:

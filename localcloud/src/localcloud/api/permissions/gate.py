@@ -64,7 +64,8 @@ class Gate:
         except UnknownOperationError as error:
             return error_replies.reply(environ, "InvalidAction", str(error))
         except (EvaluatorError, UndecidableError) as error:
-            log.error("denied a request, because its permissions cannot be evaluated: %s", error)
+            service, _ = error_replies.service_of(environ)
+            log.error("denied a call of %s, because its permissions cannot be evaluated: %s", service, error)
             return refusals.refused(environ, f"Denied, because the embedded cloud cannot decide: {error}")
 
     def _refusal(self, environ: dict[str, Any]) -> Reply | None:
