@@ -71,36 +71,32 @@ def missing_principals(iam: Any, account: str, document: str | bytes | Document)
 
 @first(TokenResponse, "assume_role")
 def _check_assumption(responses: Any) -> None:
-    """Reject a role that does not exist, is still propagating, or does not trust the caller. moto accepts any role.
+    """Reject a role that does not exist, is still propagating, or does not trust EC2. moto accepts any role.
 
     For an instance, this package requests the credentials itself. The role must then trust `ec2.amazonaws.com`, as on
-    AWS, and may still be propagating. The error is the same in all cases, as in STS.
+    AWS, and may still be propagating. For clients, the gate checks the trust policy. The error is the same in all
+    cases, as in STS.
     """
     arn = str(responses._get_param("RoleArn"))
     account = responses.current_account
     role = next((each for each in models.iam_backends[account]["aws"].roles.values() if each.arn == arn), None)
     service = _EC2 if responses.get_access_key() == ACCESS_KEY else ""
     propagating = not service and eventual_consistency.is_propagating(role)
-    if role is None or propagating or not trusts(role.assume_role_policy_document, account, service):
+    if role is None or propagating or (service and not trusts(role.assume_role_policy_document, service)):
         caller = service or f"arn:aws:iam::{account}:root"
         raise RefusalError(
             "AccessDenied", f"User: {caller} is not authorized to perform: sts:AssumeRole on resource: {arn}"
         )
 
 
-def trusts(document: str, account: str, service: str = "") -> bool:
-    """Return whether a trust policy allows a service to assume the role; without `service`, any caller of the account.
-
-    Conditions, Deny statements and statements for single users or roles are ignored.
-    """
-    known = {"*", account, f"arn:aws:iam::{account}:root"}
-    for statement in statements(document):
-        allowed = statement.get("Effect") == "Allow" and {"sts:AssumeRole", "sts:*", "*"} & set(
-            listed(statement.get("Action", []))
-        )
-        if allowed and (service in principals(statement, "Service") if service else known & set(principals(statement))):
-            return True
-    return False
+def trusts(document: str, service: str) -> bool:
+    """Return whether a trust policy allows a service to assume the role. Conditions and Deny statements are ignored."""
+    return any(
+        statement.get("Effect") == "Allow"
+        and {"sts:AssumeRole", "sts:*", "*"} & {*listed(statement.get("Action", []))}
+        and service in principals(statement, "Service")
+        for statement in statements(document)
+    )
 
 
 @first(models.IAMBackend, "remove_role_from_instance_profile")

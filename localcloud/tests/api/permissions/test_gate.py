@@ -234,6 +234,15 @@ def test_policies_of_queues_and_topics_are_enforced(identities: Identities, clie
     of("sns").publish(TopicArn=topic, Message="1")
 
 
+def test_role_may_trust_a_single_user(identities: Identities, client: Client) -> None:
+    one, other = identities.user(), identities.user(allow("sts:AssumeRole"))
+    trusted = one("sts").get_caller_identity()["Arn"]
+    statement = {"Effect": "Allow", "Principal": {"AWS": trusted}, "Action": "sts:AssumeRole"}
+    role = client("iam").create_role(RoleName="for-one", AssumeRolePolicyDocument=document(statement))["Role"]["Arn"]
+    assert one("sts").assume_role(RoleArn=role, RoleSessionName="me")["AssumedRoleUser"]
+    assert refused(other("sts").assume_role, RoleArn=role, RoleSessionName="me")[0] == "AccessDenied"
+
+
 def test_unknown_condition_key_is_reported(identities: Identities) -> None:
     of = identities.user(allow("*"), deny("iam:ListUsers", Condition={"StringEquals": {"aws:SourceVpce": "vpce-1"}}))
     assert "has a condition on aws:SourceVpce" in refused(of("iam").list_users)[2]
