@@ -218,6 +218,12 @@ def test_iam_policies_apply_to_key_only_if_key_policy_allows_account(identities:
     kms.describe_key(KeyId=own)
 
 
+def test_unknown_alias_of_key_is_rejected_like_unknown_key(identities: Identities) -> None:
+    kms = identities.user(allow("kms:*"))("kms")
+    codes = {refused(kms.describe_key, KeyId=id)[0] for id in ("alias/none", f"{'0' * 8}-0000-0000-0000-{'0' * 12}")}
+    assert codes <= {"AccessDeniedException", "NotFoundException"} and len(codes) == 1
+
+
 def test_policies_of_queues_and_topics_are_enforced(identities: Identities, client: Client) -> None:
     queue = client("sqs").create_queue(QueueName="jobs")["QueueUrl"]
     topic = client("sns").create_topic(Name="news")["TopicArn"]

@@ -237,9 +237,11 @@ class Resources:
             yield "key", self.key(each)
 
     def key(self, id: str) -> str:
-        """Return the ARN of a KMS key by its id, ARN or alias. The key need not exist."""
+        """Return the ARN of a KMS key by its id, ARN or alias. The key need not exist; * replaces an unknown alias."""
         kms = self._backend("kms")
-        return self.arn("kms", "key", str(kms.get_key_id(kms.any_id_to_key_id(id))))
+        alias = kms.get_alias_name(id)
+        known = kms.get_key_id_from_alias(alias) if alias.startswith("alias/") else id
+        return self.arn("kms", "key", *([kms.get_key_id(known)] if known else []))
 
     def _sns(self, call: Call) -> Iterator[tuple[str, str]]:
         for subscription in values(call.params, "SubscriptionArn"):
