@@ -145,7 +145,7 @@ class Cloud:
         return thread
 
     def serve_sessions(self, service: SessionService) -> None:
-        """Answer Session Manager's requests with `service` from now on. Before this call, moto answers them."""
+        """Answer Session Manager's requests with `service` from now on. Before this call, they fail."""
         self._application.own["ssm"] = Sessions(self._application.moto, self.lock, service)
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ _APPLIED: Final = "_localcloud_applied"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Quota:
-    """One quota of AWS."""
+    """One quota of AWS: of vCPUs, addresses or other resources."""
 
     service: str
     code: str

@@ -26,7 +26,7 @@ _ACTION: Final = re.compile(r"arn:[\w-]+:(autoscaling:[\w-]+:\d+:scalingPolicy:.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """A metric with a statistic, or an expression over other sources. Expressions refer to its id."""
+    """An input of an alarm: a metric (`key`) with a statistic, or an expression that refers to other sources by id."""
 
     id: str
     key: Key | None = None
@@ -47,7 +47,7 @@ class AlarmDefinition:
 
     @property
     def is_multi_day(self) -> bool:
-        """Return whether the alarm covers more than a day: evaluated hourly, with data up to the full hour."""
+        """Return whether the alarm covers more than a day. It is then evaluated with data up to the full hour."""
         return self.period_s * self.rule.periods > DAY_S
 
 

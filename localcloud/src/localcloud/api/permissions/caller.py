@@ -48,6 +48,7 @@ class Caller:
     """Name of the user or role."""
     is_role: bool
     context: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Values of the condition keys that the principal determines, such as aws:userid."""
     session_policy: Mapping[str, Any] | None = None
     via: str = ""
     """The service that calls on behalf of this principal, or ""."""

@@ -53,7 +53,9 @@ class Need:
     """A required action on a resource."""
 
     action: str
+    """With its service: `s3:PutObject`."""
     resource: str
+    """ARN, or * for an action without resources."""
     context: Context = dataclasses.field(default_factory=dict)
     """Condition keys of this requirement only."""
 
@@ -65,7 +67,7 @@ class Needs:
         self._resources, self._backend = resources, backend
 
     def of(self, call: Call) -> list[Need]:
-        """Return the permissions that a call requires.
+        """Return the permissions that a call requires. All of them must be allowed.
 
         Raises UndecidableError for an operation that AWS's reference lacks, or if the call's resources cannot be found.
         """
