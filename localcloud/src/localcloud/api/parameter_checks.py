@@ -112,8 +112,8 @@ def _parameters(responses: Any, operation: Any) -> Mapping[str, Any]:
 def violations(service: str, shape: Any, value: Any, path: str = "", *, reserved: str = "") -> Iterator[str]:
     """Yield, in AWS's words, each constraint of a model's shape that a value violates.
 
-    `path` is the value's path in the request. A text with the prefix `reserved` matches every pattern, if `reserved` is
-    not empty.
+    `service` is a name of boto3 (`iam`), and `path` the value's path in the request. A text with the prefix `reserved`
+    matches every pattern, if `reserved` is not empty.
     """
     inner = functools.partial(violations, service, reserved=reserved)
     if shape.type_name == "structure":

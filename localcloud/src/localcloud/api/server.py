@@ -106,7 +106,10 @@ class Application:
     def _wrong_region(
         self, environ: dict[str, Any], service: str, action: str, region: str
     ) -> error_replies.Reply | None:
-        """Return an error reply for a region that does not exist, or for a change of a stack outside of HOME_REGION."""
+        """Return an error reply for a region that does not exist, or for a change of a stack outside of HOME_REGION.
+
+        Otherwise return None.
+        """
         if region in ("", HOME_REGION):
             return None
         if region not in self.regions:

@@ -118,7 +118,7 @@ def _applied(ec2_or_own: Any) -> Mapping[str, float]:
 
 
 def vcpu_quota(instance_type: str, *, spot: bool) -> Quota | None:
-    """Return the quota that counts the vCPUs of an instance type, or None if no quota counts them."""
+    """Return the quota that counts the vCPUs of an on-demand or spot instance, or None if no quota does."""
     match = re.match(r"([a-z]+)(\d*)", instance_type)
     if match is None:
         return None

@@ -68,7 +68,7 @@ class Cloud:
         return hosts
 
     def ask(self, message: dict[str, str]) -> dict[str, Any]:
-        """Send a request to the cloud's daemon; return its answer.
+        """Send a request, such as `{"do": "status"}`, to the cloud's daemon; return its answer.
 
         Raises NotRunningError if the cloud has stopped or was replaced, UnknownInstanceError for an unknown instance in
         the request, and LocalCloudError for any other failure.

@@ -66,7 +66,8 @@ class Account:
     def actor(self, role_arn: str, caller: Caller | None) -> Caller | None:
         """Return the identity that an operation acts as: the role, or without a role the caller through CloudFormation.
 
-        Without both, return None: the cloud itself. Raises ValidationError if CloudFormation cannot assume the role.
+        `role_arn` is "" without a role. Without both, return None: the cloud itself. Raises ValidationError if
+        CloudFormation cannot assume the role.
         """
         if not role_arn:
             return caller.through(CLOUDFORMATION) if caller else None

@@ -37,8 +37,9 @@ def choose(
 ) -> dict[str, str]:
     """Return the parameter values that a request gives, by name. Parameters that are left to their default are omitted.
 
-    `declared`: the template's Parameters. UsePreviousValue selects the stack's `previous` value. If the stack does not
-    have the parameter yet, its default applies later, as on AWS. Raises ValidationError for an unknown parameter.
+    `declared`: the template's Parameters. `given`: the request's Parameters. UsePreviousValue selects the stack's
+    `previous` value. If the stack does not have the parameter yet, its default applies later, as on AWS. Raises
+    ValidationError for an unknown parameter.
     """
     chosen: dict[str, str] = {}
     for each in given:
@@ -56,8 +57,8 @@ def choose(
 def resolve(template: Template, chosen: Mapping[str, str], aws: Clients) -> dict[str, Parameter]:
     """Return all parameters of a template by name, with the `chosen` values or else their defaults.
 
-    Raises ValidationError for a parameter without a value, with an invalid value, or missing in the SSM parameter
-    store.
+    Values from the SSM parameter store are read with a client from `aws`. Raises ValidationError for a parameter
+    without a value, with an invalid value, or missing in the SSM parameter store.
     """
     found = {}
     missing = []

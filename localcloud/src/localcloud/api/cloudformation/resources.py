@@ -47,7 +47,8 @@ class ResourceChanger:
     def apply(self, name: str, declaration: Mapping[str, Any], target: Target) -> Wait | None:
         """Create a new resource, or update or replace one whose properties or type changed. Others are left unchanged.
 
-        Return the signals to wait for, or None. Raises ResourceError.
+        `name` is the resource's logical id, and `declaration` its section of the target's template. Return the signals
+        to wait for, or None. Raises ResourceError.
         """
         resource_type = RESOURCE_TYPES[declaration["Type"]]
         properties = self._resolve(declaration, target)

@@ -61,7 +61,10 @@ class Wait:
 
 
 def creation_wait(declaration: Mapping[str, Any]) -> Wait | None:
-    """Return the signals that a new resource's CreationPolicy requires from now on, or None if it requires none."""
+    """Return the signals that a new resource's CreationPolicy requires from now on, or None if it requires none.
+
+    `declaration` is the resource's section of the template.
+    """
     policy = declaration.get("CreationPolicy") or {}
     signal = policy.get("ResourceSignal")
     if signal is None:

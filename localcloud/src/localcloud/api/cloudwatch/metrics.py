@@ -97,6 +97,7 @@ def _sizes(group: Any) -> dict[str, float]:
 
 
 Key = tuple[str, str, frozenset[tuple[str, str]]]
+"""Namespace, name and dimensions of a metric."""
 
 
 class Reader:

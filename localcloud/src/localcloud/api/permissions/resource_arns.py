@@ -150,7 +150,10 @@ class Resources:
         return named
 
     def arn(self, service: str, kind: str, *values: str) -> str:
-        """Return the ARN of a resource. `values` are the names and ids in it, in order; * replaces missing ones."""
+        """Return the ARN of a resource. `kind` is its resource type in AWS's reference, such as `instance`.
+
+        `values` are the names and ids in the ARN, in order; * replaces missing ones.
+        """
         left = list(values)
         fixed = {"Partition": "aws", "Region": REGION, "Account": ACCOUNT}
 
