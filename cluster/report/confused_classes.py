@@ -97,7 +97,7 @@ def mistakes_of(found: Document | None) -> tuple[MistakenImage, ...]:
     return tuple(
         MistakenImage(
             truth=plain(each.get("class")),
-            recognised=plain(each.get("recognised_as")),
+            recognised=plain(each.get("recognized_as")),
             confidence=confidence,
             png_base64=base64.b64encode(png).decode(),
         )

@@ -84,7 +84,7 @@ class InputBench:
 
 
 def _picture(seed: int) -> bytes:
-    """Return a JPEG of soft colours with noise. It takes as long to decode as a photograph of its size and quality."""
+    """Return a JPEG of soft colors with noise. It takes as long to decode as a photograph of its size and quality."""
     import numpy as np
     from PIL import Image
 

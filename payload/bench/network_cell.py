@@ -38,7 +38,7 @@ class Cell:
     """"training" (forward and backward pass, and update) or "inference" (forward pass)."""
     variant: str
     """TUNED: tuned like a rank of a run (`payload.training.rank_tuning`). STOCK: TensorFlow's defaults. ONEDNN_OFF:
-    like TUNED without oneDNN, to represent TensorFlow before its Intel optimisations."""
+    like TUNED without oneDNN, to represent TensorFlow before its Intel optimizations."""
     steps: int
     """Number of timed steps. The median is reported."""
     warmup_steps: int

@@ -36,7 +36,7 @@ class Split(Protocol):
 
     @property
     def channels(self) -> int:
-        """Return the number of colour channels: 1 or 3."""
+        """Return the number of color channels: 1 or 3."""
 
     @property
     def size(self) -> tuple[int, int] | None:

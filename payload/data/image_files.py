@@ -16,9 +16,9 @@ from payload.data.pipeline.augmentation import middle_boxes
 def read_images(
     paths: Sequence[Path], *, size: tuple[int, int], channels: int, fraction: float = 1.0
 ) -> npt.NDArray[np.uint8]:
-    """Read image files, crop their centre, and resize it; return uint8 [N, *size, channels].
+    """Read image files, crop their center, and resize it; return uint8 [N, *size, channels].
 
-    Images are rotated as their EXIF data requires. `channels`: 1 for grey images, 3 for colour. `fraction`: fraction of
+    Images are rotated as their EXIF data requires. `channels`: 1 for gray images, 3 for color. `fraction`: fraction of
     an image's shorter side to keep, as for test images. Raises DataError, which names the file.
     """
     images = [_read(path, size, channels, fraction) for path in paths]

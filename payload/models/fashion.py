@@ -1,7 +1,7 @@
 """The VGG-like network of "Benchmarking NVIDIA CUDA 9 and Amazon EC2 P3 Instances Using Fashion MNIST" (Poduska 2018).
 
 It has nine 3 x 3 convolutions in four stages. The second and fourth stage halve the size. Two layers of 512 units
-follow. Batch normalisation and dropout are in between. At 28 x 28 x 1 and 10 classes, the layers listed in the article
+follow. Batch normalization and dropout are in between. At 28 x 28 x 1 and 10 classes, the layers listed in the article
 add up to 8,454,954 trainable weights; it states no count. The fully connected layers depend on the image size.
 """
 
@@ -17,7 +17,7 @@ from payload.models.normalization import BatchNormalization
 MEAN: Final = 0.2860
 STANDARD_DEVIATION: Final = 0.3530
 """Mean and standard deviation of Fashion-MNIST's training pixels, 0 to 1. The article names its first layer
-`norm_input` but does not describe it. Such a layer standardises pixels."""
+`norm_input` but does not describe it. Such a layer standardizes pixels."""
 
 
 def fashion_vgg(image_shape: tuple[int, int, int], classes: int, *, dropout: float = 0.5) -> Any:
@@ -27,7 +27,7 @@ def fashion_vgg(image_shape: tuple[int, int, int], classes: int, *, dropout: flo
     stages.
     """
     inputs = keras.layers.Input(image_shape)
-    x = keras.layers.Rescaling(1 / STANDARD_DEVIATION, -MEAN / STANDARD_DEVIATION, name="normalise")(inputs)
+    x = keras.layers.Rescaling(1 / STANDARD_DEVIATION, -MEAN / STANDARD_DEVIATION, name="normalize")(inputs)
     x = _pair(x, 32, "conv1")
     x = BatchNormalization(momentum=0.9, name="conv1_bn")(x)
     x = keras.layers.Dropout(dropout / 2, name="dropout1")(x)

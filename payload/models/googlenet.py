@@ -1,10 +1,10 @@
 """GoogLeNet: Szegedy et al. 2014, "Going Deeper with Convolutions", arXiv:1409.4842, table 1.
 
 The two auxiliary classifiers are omitted, because they helped little and are not used after training. The local
-response normalisation, which has no weights, is omitted too. With 1000 classes the network has 6,998,552 weights:
+response normalization, which has no weights, is omitted too. With 1000 classes the network has 6,998,552 weights:
 5,973,552 in the convolutions, including biases, and 1,025,000 in the linear layer. Caffe's deployed `bvlc_googlenet`
 has the same number. torchvision's `googlenet` has 6,624,904, because it uses 3 x 3 instead of 5 x 5 convolutions and
-batch normalisation.
+batch normalization.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import keras
 
-from payload.models.layers import classifier, convolution, standardised
+from payload.models.layers import classifier, convolution, standardized
 
 MODULES: Final = {
     "3a": (64, 96, 128, 16, 32, 32),
@@ -36,7 +36,7 @@ def googlenet(image_shape: tuple[int | None, int | None, int], classes: int, *, 
     `dropout`: fraction of the features to drop before the last layer.
     """
     inputs = keras.layers.Input(image_shape)
-    x = convolution(standardised(inputs), 64, 7, stride=2, padding=3, activation="relu", name="conv1")
+    x = convolution(standardized(inputs), 64, 7, stride=2, padding=3, activation="relu", name="conv1")
     x = _halve(x, "pool1")
     x = convolution(x, 64, 1, activation="relu", name="conv2_reduce")
     x = convolution(x, 192, 3, padding=1, activation="relu", name="conv2")

@@ -1,9 +1,9 @@
 """Inception-BN as in "Scalable Deep Learning Using MXNet" (Smola 2016), after Ioffe and Szegedy 2015, arXiv:1502.03167.
 
 The presentation shows MXNet's code: modules with a single, a double and a pooled branch (A), and modules that halve the
-size (B). As in MXNet, convolutions before a batch normalisation keep their biases. With 1000 classes the network has
+size (B). As in MXNet, convolutions before a batch normalization keep their biases. With 1000 classes the network has
 11,295,240 trainable weights, like Caffe's BN-Inception (known from its PyTorch port `bninception`). The 10,016 biases
-cancel out in the normalisation; without them, it would have 11,285,224.
+cancel out in the normalization; without them, it would have 11,285,224.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 import keras
 
-from payload.models.layers import classifier, maximum, normalized_convolution, standardised
+from payload.models.layers import classifier, maximum, normalized_convolution, standardized
 
 
 def inception_bn(image_shape: tuple[int | None, int | None, int], classes: int) -> Any:
     """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes]."""
     inputs = keras.layers.Input(image_shape)
-    x = _conv(standardised(inputs), 64, 7, stride=2, padding=3, name="1")
+    x = _conv(standardized(inputs), 64, 7, stride=2, padding=3, name="1")
     x = keras.layers.MaxPooling2D(3, strides=2, padding="same", name="pool_1")(x)
     x = _conv(x, 64, 1, name="2_red")
     x = _conv(x, 192, 3, padding=1, name="2")
@@ -39,7 +39,7 @@ def inception_bn(image_shape: tuple[int | None, int | None, int], classes: int) 
 
 
 def _conv(inputs: Any, filters: int, size: int, *, name: str, stride: int = 1, padding: int = 0) -> Any:
-    """Apply convolution, batch normalisation and ReLU: the presentation's ConvFactory."""
+    """Apply convolution, batch normalization and ReLU: the presentation's ConvFactory."""
     return normalized_convolution(
         inputs, filters, size, name=f"conv_{name}", stride=stride, padding=padding, use_bias=True
     )

@@ -2,7 +2,7 @@
 
 The auxiliary classifier is omitted. With 1000 classes the network has 23,834,568 trainable weights, the same as
 torchvision's `inception_v3` without that classifier (27,161,264 with it). Keras reports 23,851,784 for its
-`InceptionV3`: it omits the 17,216 scales of batch normalisation, and counts the 34,432 untrained moving averages.
+`InceptionV3`: it omits the 17,216 scales of batch normalization, and counts the 34,432 untrained moving averages.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import keras
 
-from payload.models.layers import classifier, maximum, normalized_convolution, standardised
+from payload.models.layers import classifier, maximum, normalized_convolution, standardized
 
 
 def inception_v3(image_shape: tuple[int | None, int | None, int], classes: int, *, dropout: float = 0.5) -> Any:
@@ -20,7 +20,7 @@ def inception_v3(image_shape: tuple[int | None, int | None, int], classes: int, 
     `dropout`: fraction of the features to drop before the last layer.
     """
     inputs = keras.layers.Input(image_shape)
-    x = _conv(standardised(inputs), 32, 3, stride=2, name="conv1a")
+    x = _conv(standardized(inputs), 32, 3, stride=2, name="conv1a")
     x = _conv(x, 32, 3, name="conv2a")
     x = _conv(x, 64, 3, padding=1, name="conv2b")
     x = maximum(x, name="pool2")

@@ -17,8 +17,8 @@ DEVIATIONS: Final = (0.229, 0.224, 0.225)
 """Mean and standard deviation of ImageNet's training images by channel (RGB, 0 to 1), from torchvision."""
 
 
-def standardised(inputs: Any) -> Any:
-    """Standardise images, 0 to 1, with ImageNet's mean and standard deviation by channel, as in published runs.
+def standardized(inputs: Any) -> Any:
+    """Standardize images, 0 to 1, with ImageNet's mean and standard deviation by channel, as in published runs.
 
     Images without three channels use the averages over the channels.
     """
@@ -28,7 +28,7 @@ def standardised(inputs: Any) -> Any:
         means, deviations = ((sum(values) / len(values),) * channels for values in (MEANS, DEVIATIONS))
     scale = [1 / deviation for deviation in deviations]
     offset = [-mean / deviation for mean, deviation in zip(means, deviations, strict=True)]
-    return keras.layers.Rescaling(scale, offset, name="standardise")(inputs)
+    return keras.layers.Rescaling(scale, offset, name="standardize")(inputs)
 
 
 def convolution(
@@ -75,7 +75,7 @@ def normalized_convolution(
     relu: bool = True,
     gamma: str = "ones",
 ) -> Any:
-    """Apply a convolution, batch normalisation, and ReLU if `relu`.
+    """Apply a convolution, batch normalization, and ReLU if `relu`.
 
     `momentum`: decay of the moving averages. `gamma`: initial value of the scale, "ones" or "zeros".
     """

@@ -1,6 +1,6 @@
 """A recurrent network for short sequences: bidirectional LSTM (Hochreiter and Schmidhuber 1997).
 
-A sequence is a grey image with a row for each time step, like the speech frames of Graves and Schmidhuber (2005). Rows
+A sequence is a gray image with a row for each time step, like the speech frames of Graves and Schmidhuber (2005). Rows
 of zeros after its end are masked. At 29 x 12 x 1 and 9 classes: 40,585 weights.
 """
 
@@ -28,7 +28,7 @@ def lstm(image_shape: tuple[int, int, int], classes: int, *, units: int = UNITS,
     inputs = keras.layers.Input(image_shape)
     x = keras.layers.Reshape((steps, math.prod(values)), name="steps")(inputs)
     x = keras.layers.Masking(0.0, name="end")(x)
-    x = keras.layers.Rescaling(1 / STANDARD_DEVIATION, -MEAN / STANDARD_DEVIATION, name="normalise")(x)
+    x = keras.layers.Rescaling(1 / STANDARD_DEVIATION, -MEAN / STANDARD_DEVIATION, name="normalize")(x)
     x = keras.layers.Bidirectional(keras.layers.LSTM(units, name="lstm"), name="lstm")(x)
     x = keras.layers.Dropout(dropout, name="dropout")(x)
     return keras.Model(inputs, classifier(x, classes, name="fc"), name="lstm")

@@ -1,12 +1,12 @@
-"""Batch normalisation (Ioffe and Szegedy 2015, arXiv:1502.03167) over the images that count, on this rank or on all.
+"""Batch normalization (Ioffe and Szegedy 2015, arXiv:1502.03167) over the images that count, on this rank or on all.
 
 Keras's layer consists of about ten operations and supports only one rank. This implementation differs as follows:
 
 - A batch in which every image counts uses TensorFlow's fused kernel.
 - Images that do not count, such as unused slots of a partial last batch, are excluded from the moments.
-- Moments may include the images of all ranks, so that ranks with small batches normalise like one rank with a large
+- Moments may include the images of all ranks, so that ranks with small batches normalize like one rank with a large
   one.
-- The moving moments, used to normalise images after training, always include all ranks.
+- The moving moments, used to normalize images after training, always include all ranks.
 
 The weights of images and the sum over ranks are not inputs of a network. A context around the call provides them:
 
@@ -57,7 +57,7 @@ _around: contextvars.ContextVar[Moments | None] = contextvars.ContextVar("moment
 
 @contextlib.contextmanager
 def counting(weights: Any | None, total: Total | None = None) -> Iterator[Moments]:
-    """Let batch normalisation layers in a block count images by weights [B], 0 or 1 (None: all); collect their moments.
+    """Let batch normalization layers in a block count images by weights [B], 0 or 1 (None: all); collect their moments.
 
     With `total`, moments include the images of all ranks. Every such layer is then collective in training. The layers'
     moving moments do not change until `update_moving_moments` is called with the collected moments.
@@ -85,7 +85,7 @@ def update_moving_moments(layers: Sequence[BatchNormalization], packed: Any) -> 
 
 @keras.saving.register_keras_serializable(package="deepcdk")
 class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]  # Keras has no types
-    """Keras's batch normalisation with other kernels. Only for channels last, with scale and offset."""
+    """Keras's batch normalization with other kernels. Only for channels last, with scale and offset."""
 
     def build(self, input_shape: Any) -> None:
         """Create the variables. Raises ValueError for options that are not supported."""
@@ -94,7 +94,7 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
         super().build(input_shape)
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any | None = None) -> Any:
-        """Normalise [B, ..., channels]: in training by the batch's moments, otherwise by the moving moments.
+        """Normalize [B, ..., channels]: in training by the batch's moments, otherwise by the moving moments.
 
         The result has the same shape and type. In training, the moving moments are updated too, except within
         `counting`. A layer that is not trainable always uses its moving moments, and keeps them.
@@ -121,7 +121,7 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
             moving.assign_sub(tf.cast(share, moving.dtype) * (moving - tf.cast(moment, moving.dtype)))
 
     def _fused(self, inputs: Any, *, training: bool) -> tuple[Any, Any, Any, Any]:
-        """Normalise with TensorFlow's kernel; return outputs, mean and variance per channel, and values per channel.
+        """Normalize with TensorFlow's kernel; return outputs, mean and variance per channel, and values per channel.
 
         In training, the variance is the estimate for unseen images: the batch's variance times n / (n - 1).
         """
@@ -143,7 +143,7 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
         """Return the same values as `_fused`, from the images that count."""
         images = tf.cast(inputs, tf.float64 if inputs.dtype == tf.float64 else tf.float32)
         weights = tf.ones(tf.shape(images)[:1]) if moments.weights is None else moments.weights
-        outputs, mean, variance, values = normalise(
+        outputs, mean, variance, values = normalize(
             images,
             tf.convert_to_tensor(self.gamma.value),
             tf.convert_to_tensor(self.beta.value),
@@ -156,13 +156,13 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
         return tf.cast(outputs, inputs.dtype), mean, variance * unseen, values
 
 
-def normalise(
+def normalize(
     images: Any, gamma: Any, beta: Any, weights: Any, *, epsilon: float, total: Total | None, name: str
 ) -> tuple[Any, Any, Any, Any]:
-    """Normalise images [B, ..., C] by the moments of the images with weight 1 in `weights`, [B].
+    """Normalize images [B, ..., C] by the moments of the images with weight 1 in `weights`, [B].
 
     Returns outputs, mean [C], variance [C], and the number of values per channel, float64. For images with weight 0,
-    the output is `beta`. Normalised by the moments of others, they could grow to infinity from layer to layer, and
+    the output is `beta`. Normalized by the moments of others, they could grow to infinity from layer to layer, and
     infinity times 0 is NaN. With `total`, moments include all ranks, with one sum in the forward pass and one in the
     backward pass. Sums over ranks use float64, because a variance is a difference of two sums.
     """
@@ -171,7 +171,7 @@ def normalise(
     places = tf.cast(tf.reduce_prod(tf.shape(images)[1:-1]), images.dtype)
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]  # TensorFlow has no types
-    def normalised(images: Any, gamma: Any, beta: Any) -> tuple[Any, Callable[..., Any]]:
+    def normalized(images: Any, gamma: Any, beta: Any) -> tuple[Any, Callable[..., Any]]:
         own = tf.reduce_sum(weights) * places
         mean = tf.math.divide_no_nan(tf.reduce_sum(count * images, axes), own)
         squares = tf.reduce_sum(count * tf.square(images - mean), axes)
@@ -195,7 +195,7 @@ def normalise(
         outputs = count * (images - mean) * (scale * gamma) + beta
         return (outputs, mean, variance, values), backward
 
-    outputs, mean, variance, values = normalised(images, gamma, beta)
+    outputs, mean, variance, values = normalized(images, gamma, beta)
     return outputs, tf.stop_gradient(mean), tf.stop_gradient(variance), tf.stop_gradient(values)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import keras
 
-from payload.models.layers import classifier, convolution, maximum, normalized_convolution, standardised
+from payload.models.layers import classifier, convolution, maximum, normalized_convolution, standardized
 from payload.models.normalization import BatchNormalization
 
 WIDTHS: Final = (64, 128, 256, 512)
@@ -44,7 +44,7 @@ def _resnet(
     et al. 2017, arXiv:1706.02677, section 5.1).
     """
     inputs = keras.layers.Input(image_shape)
-    x = normalized_convolution(standardised(inputs), 64, 7, stride=2, padding=3, name="conv1")
+    x = normalized_convolution(standardized(inputs), 64, 7, stride=2, padding=3, name="conv1")
     x = maximum(x, padding=1, name="pool1")
     for stage, (width, count) in enumerate(zip(WIDTHS, blocks, strict=True), start=2):
         for block in range(1, count + 1):
@@ -58,7 +58,7 @@ def _bottleneck(inputs: Any, width: int, stride: int, *, name: str, last_gamma: 
     """Apply three convolutions and add the inputs. If the shape changes, the inputs are projected first.
 
     The first two convolutions have `width` filters, the last EXPANSION times as many. `last_gamma`: initial scale of
-    the last normalisation.
+    the last normalization.
     """
     x = normalized_convolution(inputs, width, 1, name=f"{name}_a")
     x = normalized_convolution(x, width, 3, stride=stride, padding=1, name=f"{name}_b")

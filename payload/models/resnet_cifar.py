@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import keras
 
-from payload.models.layers import classifier, normalized_convolution, standardised
+from payload.models.layers import classifier, normalized_convolution, standardized
 
 WIDTHS: Final = (16, 32, 64)
 """Number of filters by stage."""
@@ -25,7 +25,7 @@ def resnet20(image_shape: tuple[int | None, int | None, int], classes: int, *, z
     `zero_gamma`: start each block as the identity (see `payload.models.resnet`).
     """
     inputs = keras.layers.Input(image_shape)
-    x = normalized_convolution(standardised(inputs), WIDTHS[0], 3, padding=1, name="conv1")
+    x = normalized_convolution(standardized(inputs), WIDTHS[0], 3, padding=1, name="conv1")
     for stage, width in enumerate(WIDTHS, start=2):
         for block in range(1, BLOCKS + 1):
             stride = 2 if block == 1 and stage > 2 else 1
@@ -38,7 +38,7 @@ def _block(inputs: Any, width: int, stride: int, *, name: str, last_gamma: str) 
     """Apply two convolutions with `width` filters, and add the inputs.
 
     With a stride, the added inputs skip pixels and get channels of zeros. `last_gamma`: initial scale of the last
-    normalisation.
+    normalization.
     """
     x = normalized_convolution(inputs, width, 3, stride=stride, padding=1, name=f"{name}_a")
     x = normalized_convolution(x, width, 3, padding=1, relu=False, gamma=last_gamma, name=f"{name}_b")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import keras
 
-from payload.models.layers import classifier, convolution, dense, maximum, standardised
+from payload.models.layers import classifier, convolution, dense, maximum, standardized
 
 STAGES: Final = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 """Filters and number of 3 x 3 convolutions by stage. Max pooling halves the size after each stage."""
@@ -20,11 +20,11 @@ def vgg16(image_shape: tuple[int, int, int], classes: int, *, units: int = 4096,
     """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes].
 
     `units`: number of units in each of the two layers before the last one. `dropout`: fraction of these units to drop.
-    The paper initialises deep networks from trained shallow ones. With the initial weights of He et al. 2015 this is
+    The paper initializes deep networks from trained shallow ones. With the initial weights of He et al. 2015 this is
     not necessary.
     """
     inputs = keras.layers.Input(image_shape)
-    x = standardised(inputs)
+    x = standardized(inputs)
     for stage, (filters, count) in enumerate(STAGES, start=1):
         for number in range(1, count + 1):
             x = convolution(x, filters, 3, padding=1, activation="relu", name=f"conv{stage}_{number}")

@@ -121,7 +121,7 @@ class OptimizationSettings:
         low=0,
         high=1,
     )
-    decay_all: bool = setting(False, "also apply weight decay to batch normalisation and biases")
+    decay_all: bool = setting(False, "also apply weight decay to batch normalization and biases")
     trust_coefficient: float = setting(0.001, "trust coefficient (eta) of LARS and LARC", low=0, high=1)
     label_smoothing: float = setting(
         0.0, "label smoothing: fraction of the target spread over all classes", low=0, high=0.9
@@ -133,11 +133,11 @@ class OptimizationSettings:
         1, "gradient accumulation: number of parts of a rank's batch, to save memory", low=1, high=4096
     )
     clip_norm: float = setting(0.0, "maximum global norm of the gradients; 0: no clipping", low=0, high=1e9)
-    zero_gamma: bool = setting(True, "initialise residual blocks as the identity, if the network has any")
+    zero_gamma: bool = setting(True, "initialize residual blocks as the identity, if the network has any")
     batch_norm: str = setting(
         "local",
-        "batch normalisation over the images of one rank (local) or of all ranks",
-        choices=("local", "synchronised"),
+        "batch normalization over the images of one rank (local) or of all ranks",
+        choices=("local", "synchronized"),
     )
 
 

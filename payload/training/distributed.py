@@ -94,7 +94,7 @@ _taking_part: list[Any] = []
 
 
 def join(subsets: Sequence[int] = ()) -> Ranks:
-    """Initialise Horovod and join the other ranks (collective). Without horovodrun there is one rank.
+    """Initialize Horovod and join the other ranks (collective). Without horovodrun there is one rank.
 
     `subsets`: the values of `count` for later calls to `first_ranks`, each less than the number of ranks.
     Raises UnresolvedNameError.

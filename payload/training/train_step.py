@@ -32,7 +32,7 @@ def make_train_step(model: Any, optimizer: Optimizer, settings: Settings) -> Tra
 
     It returns float32 [5], summed over all ranks: loss, hits, top-5 hits, ranks on which a stop was requested, and
     skipped records. With several ranks it returns float32 [6 + ranks]: the own_s of each rank follow, then the seconds
-    of this rank's own forward and backward pass. If batch normalisation sums over all ranks, these seconds include the
+    of this rank's own forward and backward pass. If batch normalization sums over all ranks, these seconds include the
     wait for other ranks.
 
     Each rank's loss is the sum over its images divided by the size of the global batch, and gradients are summed. The
@@ -40,13 +40,13 @@ def make_train_step(model: Any, optimizer: Optimizer, settings: Settings) -> Tra
     """
     ranks = distributed.size()
     rank = distributed.rank() if ranks > 1 else 0
-    synchronised = settings.batch_norm == "synchronised" and ranks > 1
-    if synchronised and settings.xla:
-        rule = "a normalisation over all ranks cannot be compiled; use --batch-norm local, or remove --xla"
+    synchronized = settings.batch_norm == "synchronized" and ranks > 1
+    if synchronized and settings.xla:
+        rule = "a normalization over all ranks cannot be compiled; use --batch-norm local, or remove --xla"
         raise SettingError("--xla", None, rule)
-    normalised = any(isinstance(layer, BatchNormalization) for layer in model._flatten_layers())
+    normalized = any(isinstance(layer, BatchNormalization) for layer in model._flatten_layers())
     variables = [variable.value for variable in model.trainable_variables]
-    total = distributed.total_in_graph if synchronised else None
+    total = distributed.total_in_graph if synchronized else None
     layers: list[BatchNormalization] = []
 
     def part(images: Any, labels: Any, weights: Any, batch_size: Any, partial: bool) -> list[Any]:
@@ -99,8 +99,8 @@ def make_train_step(model: Any, optimizer: Optimizer, settings: Settings) -> Tra
         skipped: int,
         own_s: float = 0.0,
     ) -> Any:
-        # A second trace is needed only if unused slots would change the moments of a fused normalisation.
-        partial = synchronised or (normalised and not np.all(np.asarray(weights)))
+        # A second trace is needed only if unused slots would change the moments of a fused normalization.
+        partial = synchronized or (normalized and not np.all(np.asarray(weights)))
         numbers = tf.constant([batch_size, learning_rate, stop, skipped, own_s], tf.float32)
         return graph(images, labels, weights, numbers, bool(partial))
 

@@ -71,7 +71,7 @@ def test_bucket_named_by_model_is_not_trusted(
     [
         (None, "model.json is missing"),
         (card(settings={"epochs": 0}), "--epochs 0: must be 1 to"),
-        (card(settings={"colour": 1}), "colour"),
+        (card(settings={"color": 1}), "color"),
     ],
 )
 def test_model_without_data_set_is_rejected_in_one_line(

@@ -43,7 +43,7 @@ class ArraySplit:
 
     @property
     def channels(self) -> int:
-        """Return the number of colour channels: 1 or 3."""
+        """Return the number of color channels: 1 or 3."""
         return int(self.images.shape[3])
 
     @property

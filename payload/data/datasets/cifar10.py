@@ -1,4 +1,4 @@
-"""Load CIFAR-10 (Krizhevsky 2009) from its binary version: 60,000 colour images of 32 x 32 pixels in six files.
+"""Load CIFAR-10 (Krizhevsky 2009) from its binary version: 60,000 color images of 32 x 32 pixels in six files.
 
 Each record is a label byte, then 1,024 bytes each of red, green and blue.
 """

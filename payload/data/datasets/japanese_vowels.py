@@ -2,7 +2,7 @@
 
 A sequence has 7 to 29 frames of 6.4 ms; a frame has 12 cepstrum coefficients of linear prediction. The task is to
 identify the speaker. There are 270 training sequences (30 for each speaker) and 370 test sequences from other
-recordings. Each is stored as a grey image of 29 x 12 with one row for each frame. Rows after its end are zero.
+recordings. Each is stored as a gray image of 29 x 12 with one row for each frame. Rows after its end are zero.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Generate random images for benchmarks: any number of them, using the memory of a few.
 
-Labels are independent of the images, so a network can only memorise them.
+Labels are independent of the images, so a network can only memorize them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compute changes of images: the box to crop, and random mirroring, rotation, shift and zoom.
 
 A random change depends only on seed, epoch and example, not on the order of calls. Each random number is a hash of its
-coordinates (the finaliser of SplitMix64, Steele, Lea and Flood 2014, over a counter). A rank therefore computes only
+coordinates (the finalizer of SplitMix64, Steele, Lea and Flood 2014, over a counter). A rank therefore computes only
 the numbers for its own examples. Boxes are (top, left, height, width) in pixels.
 """
 
@@ -60,7 +60,7 @@ def random_boxes(
 
     `sizes`: [N, 2], height and width of the images. `examples`: their numbers, for `uniforms`. A box's area is uniform
     between the fraction `smallest` and all of the image's area. The logarithm of its aspect ratio is uniform too. The
-    first of ten boxes that fits is placed at a random position. If none fits, the result is the largest centred box
+    first of ten boxes that fits is placed at a random position. If none fits, the result is the largest centered box
     with an allowed aspect ratio.
     """
     drawn = uniforms(examples, seed=seed, epoch=epoch, stream=CROP, count=2 * ATTEMPTS + 2)
@@ -84,7 +84,7 @@ def random_boxes(
 def middle_boxes(
     sizes: npt.NDArray[np.integer], shape: tuple[int, int], *, fraction: float = 1.0
 ) -> npt.NDArray[np.int32]:
-    """Return a centred box for each image, int32 [N, 4]: the largest box with the shape's ratio, times `fraction`.
+    """Return a centered box for each image, int32 [N, 4]: the largest box with the shape's ratio, times `fraction`.
 
     `shape`: height and width of the resized box. `fraction` refers to the image's shorter side, as if the image were
     resized first and then cropped to `shape`. A box may therefore exceed this fraction of the longer side, up to the
@@ -121,7 +121,7 @@ def transforms(
     Rotation and zoom are about a box's middle. `boxes`: [N, 4], top, left, height and width in image pixels. `flipped`:
     [N], whether to mirror the image. `examples`: numbers of the images. Returns float32 [N, 8], with rows (a, b, c, d,
     e, f, 0, 0) as in TensorFlow's ImageProjectiveTransformV3. The view's pixel (x, y) is taken from the image at
-    (ax + by + c, dx + ey + f). Coordinates refer to the centres of pixels.
+    (ax + by + c, dx + ey + f). Coordinates refer to the centers of pixels.
     """
     top, left, height, width = boxes.astype(np.float64).T
     angle, zoom, right, down = _moves(view, examples, seed=seed, epoch=epoch)

@@ -1,4 +1,4 @@
-"""Make batches of test images from record files: centred crops, square or near the image's aspect ratio."""
+"""Make batches of test images from record files: centered crops, square or near the image's aspect ratio."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from payload.data.records.index import RecordIndex
 from payload.data.records.record_split import CHANNELS, MARGIN, RecordSplit
 
 RATIO_STEPS: Final = 4
-"""Steps between a square and a shape twice as wide or high: nine shapes in all, each traced once. Neighbours differ
-by a factor of 1.19, so an image's centred crop, within its margin, fits the nearest shape."""
+"""Steps between a square and a shape twice as wide or high: nine shapes in all, each traced once. Neighbors differ
+by a factor of 1.19, so an image's centered crop, within its margin, fits the nearest shape."""
 MULTIPLE: Final = 8
 """Sides of rectangular images are multiples of this number, because networks halve them repeatedly."""
 MEMORY_SHARE: Final = 4
@@ -87,7 +87,7 @@ def _groups(
 
 
 def _test_crops(records: RecordIndex, size: tuple[int, int]) -> Callable[[Share], Crops]:
-    """Return a function that computes the crops for a share of test images: centred, with the ratio of `size`.
+    """Return a function that computes the crops for a share of test images: centered, with the ratio of `size`.
 
     They keep MARGIN of an image's shorter side. Images are neither mirrored nor moved.
     """

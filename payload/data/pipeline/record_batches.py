@@ -42,7 +42,7 @@ class Crops:
 def training_crops(records: RecordIndex, view: View, seed: int, epoch: int) -> Callable[[Share], Crops]:
     """Return a function that computes the crops for the images of a training step's share.
 
-    A box is random if the view has random crops, otherwise centred. The view also decides whether images are mirrored
+    A box is random if the view has random crops, otherwise centered. The view also decides whether images are mirrored
     and moved at random. Random numbers depend on seed, epoch and example.
     """
     table = records.table

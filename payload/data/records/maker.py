@@ -38,7 +38,7 @@ COMMAND: Final = "payload.data.records.maker"
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 QUALITY: Final = 90
-"""JPEG quality of resized images. It is above Pillow's default of 75, to add few artefacts to the source's."""
+"""JPEG quality of resized images. It is above Pillow's default of 75, to add few artifacts to the source's."""
 SHARDS: Final = 1024
 VALIDATION_SHARE: Final = 8
 """The number of validation shards is that of training shards divided by this number (1024 and 128, as is usual)."""

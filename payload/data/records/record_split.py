@@ -60,7 +60,7 @@ class RecordSplit:
 
     @property
     def channels(self) -> int:
-        """Return 3. Grey images get three equal channels."""
+        """Return 3. Gray images get three equal channels."""
         return CHANNELS
 
     @property

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 WINDOW: Final = 4096
-"""Bytes to fetch at once: enough for a small header and its neighbours."""
+"""Bytes to fetch at once: enough for a small header and its neighbors."""
 
 
 class LazyBytes:

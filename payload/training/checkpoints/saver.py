@@ -305,7 +305,7 @@ class CheckpointSaver:
 
 
 def _require_finite(arrays: Arrays, progress: Progress) -> None:
-    """Raise NotFiniteError if weights are not finite. The loss of the step that spoilt them may have been finite."""
+    """Raise NotFiniteError if weights are not finite. The loss of the step that spoiled them may have been finite."""
     for name, array in arrays.items():
         values = array.reshape(-1) if array.dtype.kind == "f" else array.reshape(-1)[:0]
         if not all(np.isfinite(values[start : start + CHUNK]).all() for start in range(0, len(values), CHUNK)):

@@ -16,7 +16,7 @@ from payload.training.export.onnx_conversion import OPSET, PACKAGES, OnnxError, 
 ABSOLUTE: Final = 1e-5
 RELATIVE: Final = 1e-3
 """Tolerances for a probability. Both sides compute in float32, but in a different order. Differences up to 2e-5 were
-seen on all networks here. Wrong padding or a missing normalisation changes a probability by a tenth."""
+seen on all networks here. Wrong padding or a missing normalization changes a probability by a tenth."""
 
 
 def session(path: Path) -> Any:
@@ -25,12 +25,12 @@ def session(path: Path) -> Any:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = len(os.sched_getaffinity(0))
-    options.log_severity_level = 3  # errors only; its warnings are about optimisations
+    options.log_severity_level = 3  # errors only; its warnings are about optimizations
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 def trial_images(size: tuple[int, int], channels: int) -> npt.NDArray[np.uint8]:
-    """Return test images, uint8 [4, *size, channels]: noise, noise in the upper half, a gradient and plain grey.
+    """Return test images, uint8 [4, *size, channels]: noise, noise in the upper half, a gradient and plain gray.
 
     For a recurrent network, the rows of zeros in the second image mark the end of the sequence.
     """

@@ -16,7 +16,7 @@ from payload.training.optimizers import update_rules
 
 
 class WeightAverage:
-    """Keep the moving average of a model's weights, and of the moments of its batch normalisations.
+    """Keep the moving average of a model's weights, and of the moments of its batch normalizations.
 
     The moments match the weights at the time, so they are averaged too. The decay is smaller in the first steps:
     (1 + n) / (10 + n) after n steps, as in TensorFlow's ExponentialMovingAverage. Otherwise, the random initial weights
@@ -36,7 +36,7 @@ class WeightAverage:
             ]
 
     def update(self, steps: Any) -> None:
-        """Move the average towards the weights (within the graph).
+        """Move the average toward the weights (within the graph).
 
         `steps`: number of earlier updates. The first updates move the average further than later ones.
         """

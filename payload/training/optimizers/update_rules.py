@@ -1,7 +1,7 @@
 """Update rules that Keras lacks, or implements differently from their publication.
 
 They are Keras optimizers, so Keras builds, names and saves their variables. By default, vectors (biases, and the scale
-and offset of a normalisation) do not decay and have no local rate, as in the published runs. A bias starts at zero and
+and offset of a normalization) do not decay and have no local rate, as in the published runs. A bias starts at zero and
 would stay near it if its rate followed its norm. `decay_all` includes vectors.
 
 If a norm is zero, the layer's local rate is the global rate.
@@ -169,7 +169,7 @@ class RmsProp(_Decaying, keras.optimizers.RMSprop):  # type: ignore[misc]  # Ker
 
 
 def decays(variable: Any) -> bool:
-    """Return whether a weight decays by default: matrices and filters do, biases and normalisation scales do not."""
+    """Return whether a weight decays by default: matrices and filters do, biases and normalization scales do not."""
     return len(variable.shape) > 1
 
 

@@ -64,9 +64,9 @@ class Confusion:
             "labels": list(self.labels),
             "recall": self.recall(),
             "precision": self.precision(),
-            "confused": [{"class": a, "recognised_as": b, "images": count} for a, b, count in self.confused()],
+            "confused": [{"class": a, "recognized_as": b, "images": count} for a, b, count in self.confused()],
             "rows": "true class",
-            "columns": "recognised class",
+            "columns": "recognized class",
             "counts": self.counts.tolist(),
         }
 
@@ -149,7 +149,7 @@ def write_mistakes(run_dir: Path, mistakes: Sequence[Mistake], labels: Sequence[
         "images": [
             {
                 "class": labels[each.label],
-                "recognised_as": labels[each.taken_for],
+                "recognized_as": labels[each.taken_for],
                 "confidence": round(each.confidence, 4),
                 "png": base64.b64encode(each.png).decode(),
             }

@@ -14,13 +14,13 @@ Pixels = npt.NDArray[np.uint8]
 MIN_SIDE: Final = 32
 """Minimum side of a picture after enlargement, pixels. A filter of 3 x 3 would be too small to see."""
 _WHITE: Final = 255
-"""Grey level between pictures: white."""
+"""Gray level between pictures: white."""
 
 
 def filter_pictures(kernel: npt.NDArray[Any]) -> Pixels:
     """Show a convolution's filters, [height, width, inputs, filters], as bytes [filters, height, width, 1 or 3].
 
-    Zero is grey. White and black are plus and minus the filter's own largest absolute weight. Three inputs are shown as
+    Zero is gray. White and black are plus and minus the filter's own largest absolute weight. Three inputs are shown as
     red, green and blue. For any other number of inputs, each pixel is their mean.
     """
     weights = np.moveaxis(np.asarray(kernel, np.float64), -1, 0)

@@ -41,7 +41,7 @@ def image_count(available: int, features: int) -> int:
 
 
 def write_projector(
-    events: Path, *, features: npt.NDArray[Any], truth: Sequence[str], recognised: Sequence[str], images: Pixels
+    events: Path, *, features: npt.NDArray[Any], truth: Sequence[str], recognized: Sequence[str], images: Pixels
 ) -> None:
     """Write the points of [N, D] features with their class names and images [N, height, width, 1 or 3].
 
@@ -52,8 +52,8 @@ def write_projector(
         folder.mkdir(parents=True, exist_ok=True)
     points = "".join("\t".join(f"{value:.4g}" for value in row) + "\n" for row in features)
     replace_file(folder / "features.tsv", points.encode())
-    names = [f"{_plain(a)}\t{_plain(b)}\t{'yes' if a == b else 'no'}" for a, b in zip(truth, recognised, strict=True)]
-    replace_file(folder / "labels.tsv", "\n".join(["class\trecognised as\tright", *names, ""]).encode())
+    names = [f"{_plain(a)}\t{_plain(b)}\t{'yes' if a == b else 'no'}" for a, b in zip(truth, recognized, strict=True)]
+    replace_file(folder / "labels.tsv", "\n".join(["class\trecognized as\tright", *names, ""]).encode())
     side = min(THUMBNAIL_SIDE, *images.shape[1:3])
     replace_file(folder / "sprite.png", png(_sprite(thumbnails(images, side))))
     config = ProjectorConfig()

@@ -98,7 +98,7 @@ class TensorBoard:
             self._events.directory,
             features=features,
             truth=[names[number] for number in labels],
-            recognised=[names[number] for number in found],
+            recognized=[names[number] for number in found],
             images=images,
         )
 
@@ -163,7 +163,7 @@ def histogram_arrays(state: TrainState) -> dict[str, npt.NDArray[Any]]:
 
 
 def run_table(plan: TrainingPlan, parameters: int) -> str:
-    """Summarise the run as a Markdown table."""
+    """Summarize the run as a Markdown table."""
     last = plan.schedule.phase(plan.schedule.epochs - 1)
     rows = [
         ("recipe", plan.config.recipe.name + (f", variant {plan.variant}" if plan.variant else "")),

@@ -77,7 +77,7 @@ def hostile_run() -> RunFiles:
     record["preflight"]["findings"] = [MARKUP, {"node": MARKUP, "check": MARKUP, "what": MARKUP}]
     confusion = {"labels": [f"{MARKUP}{number}" for number in range(10)], "counts": (files.confusion or {})["counts"]}
     image = (files.mistakes or {})["images"][0]
-    mistakes = {"images": [{**image, "class": MARKUP, "recognised_as": MARKUP}, {**image, "png": MARKUP}]}
+    mistakes = {"images": [{**image, "class": MARKUP, "recognized_as": MARKUP}, {**image, "png": MARKUP}]}
     return RunFiles(
         record=record,
         metrics=tuple(with_markup(dict(event)) for event in files.metrics),

@@ -31,9 +31,9 @@ def drawing(label: int, *, height: int, width: int, seed: int) -> npt.NDArray[np
     random = np.random.default_rng([seed, label])
     image = random.integers(0, 90, (height, width, 3))
     radius = min(height, width) * random.uniform(0.2, 0.35)
-    centre_y, centre_x = height * random.uniform(0.4, 0.6), width * random.uniform(0.4, 0.6)
+    center_y, center_x = height * random.uniform(0.4, 0.6), width * random.uniform(0.4, 0.6)
     rows, columns = np.mgrid[:height, :width]
-    down, right = (rows - centre_y) / radius, (columns - centre_x) / radius
+    down, right = (rows - center_y) / radius, (columns - center_x) / radius
     inside = {
         "circle": down**2 + right**2 <= 1,
         "cross": (np.minimum(abs(down), abs(right)) <= 0.3) & (np.maximum(abs(down), abs(right)) <= 1),
@@ -44,18 +44,18 @@ def drawing(label: int, *, height: int, width: int, seed: int) -> npt.NDArray[np
     return image.astype(np.uint8)
 
 
-def grey(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def gray(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Return the mean of the three colors, uint8 [height, width]."""
     mean: npt.NDArray[np.float64] = image.mean(axis=2)
     return mean.astype(np.uint8)
 
 
 def write_idx(directory: Path, *, training: int, test: int, side: int = 28) -> None:
-    """Write four files with MNIST's names that contain grey drawings; classes are those of SHAPES."""
+    """Write four files with MNIST's names that contain gray drawings; classes are those of SHAPES."""
     directory.mkdir(parents=True, exist_ok=True)
     for prefix, count, seed in (("train", training, 0), ("t10k", test, 1_000_000)):
         labels = drawn_labels(count)
-        images = [grey(drawing(int(label), height=side, width=side, seed=seed + n)) for n, label in enumerate(labels)]
+        images = [gray(drawing(int(label), height=side, width=side, seed=seed + n)) for n, label in enumerate(labels)]
         pixels = b"".join(image.tobytes() for image in images)
         header = struct.pack(">HBB3I", 0, 8, 3, count, side, side)
         (directory / f"{prefix}-images-idx3-ubyte").write_bytes(header + pixels)

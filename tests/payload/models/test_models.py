@@ -148,18 +148,18 @@ def test_fashion_network_halves_size_twice_and_normalizes_input() -> None:
 
     model = fashion_vgg((28, 28, 1), 10)
     assert model.get_layer("flatten").output.shape[1] == 7 * 7 * 256
-    normalised = model.get_layer("normalise")(np.array([[[[MEAN]], [[MEAN + STANDARD_DEVIATION]]]], np.float32))
-    assert normalised.numpy().ravel() == pytest.approx([0, 1], abs=1e-5)
+    normalized = model.get_layer("normalize")(np.array([[[[MEAN]], [[MEAN + STANDARD_DEVIATION]]]], np.float32))
+    assert normalized.numpy().ravel() == pytest.approx([0, 1], abs=1e-5)
 
 
 def test_photos_are_standardized_by_color_and_gray_images_as_a_whole() -> None:
     import keras
 
-    from payload.models.layers import standardised
+    from payload.models.layers import standardized
 
     for channels, expected in ((3, (0.485, 0.456, 0.406)), (1, (0.449,))):
         inputs = keras.layers.Input((8, 8, channels))
-        model = keras.Model(inputs, standardised(inputs))
+        model = keras.Model(inputs, standardized(inputs))
         middle = np.broadcast_to(np.array(expected, np.float32), (1, 8, 8, channels))
         assert np.abs(model(middle).numpy()).max() < 1e-5
         assert model(middle + 0.2255).numpy().mean() == pytest.approx(1, rel=0.01)

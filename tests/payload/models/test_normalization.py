@@ -175,7 +175,7 @@ def test_moments_of_two_ranks_are_those_of_one_with_all_images() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
-def test_half_precision_is_normalised_by_moments_in_full(dtype: str) -> None:
+def test_half_precision_is_normalized_by_moments_in_full(dtype: str) -> None:
     import tensorflow as tf
 
     made, given = layer((4, 5, 3), dtype), images(6, (4, 5, 3)).astype(np.float32)

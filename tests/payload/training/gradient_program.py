@@ -98,7 +98,7 @@ def main() -> None:
 
 def train(name: str, ranks: Ranks, precision: str = "float64", **changed: Any) -> Trained:
     """Build a network and take all steps."""
-    given = {"batch_norm": "synchronised", "weight_decay": 1e-3, **changed}
+    given = {"batch_norm": "synchronized", "weight_decay": 1e-3, **changed}
     known = "lenet" if name == "small" else name
     settings = Settings(network=known, precision="float32" if precision == "float64" else precision, **given)
     keras.backend.clear_session()

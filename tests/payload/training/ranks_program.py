@@ -173,11 +173,11 @@ def diverged(root: Path) -> dict[str, Any]:
         said = error_of(lambda: train(config))
         kept = names(config)
         # A stop request at this moment, while the loss is still from the previous weights.
-        spoilt = error_of(lambda: train(configuration(config.run_dir, "--resume"), after(1)))
+        spoiled = error_of(lambda: train(configuration(config.run_dir, "--resume"), after(1)))
     finally:
         Schedule.rate = finite  # type: ignore[method-assign]
     train(configuration(config.run_dir, "--resume"))
-    return {"said": said, "spoilt": spoilt, "kept": kept, "resumed_from": result(config.run_dir)["resumed_from"]}
+    return {"said": said, "spoiled": spoiled, "kept": kept, "resumed_from": result(config.run_dir)["resumed_from"]}
 
 
 class Disk:

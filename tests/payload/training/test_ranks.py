@@ -163,7 +163,7 @@ def test_infinite_weights_stop_all_ranks_and_keep_the_last_good_checkpoint(
         )
         assert found["kept"] == ["step-00000003"]
         assert found["resumed_from"] == "step-00000003"
-    own, other = (rank["diverged"]["spoilt"] for rank in together)
+    own, other = (rank["diverged"]["spoiled"] for rank in together)
     assert re.match(r"NotFiniteError: model/\S+ is not finite after 4 steps, so no checkpoint was written", own)
     assert re.match(r"RankFailedError: rank 0 \(.*\): model/\S+ is not finite after 4 steps", other)
 

@@ -43,7 +43,7 @@ def batch(count: int = SLOTS, slots: int = SLOTS) -> tuple[Any, Any, Any]:
     return images, labels, (np.arange(slots) < count).astype(np.float32)
 
 
-def net(precision: str = "float32", *, normalised: bool = False) -> Any:
+def net(precision: str = "float32", *, normalized: bool = False) -> Any:
     import keras
 
     from payload.models.layers import weight_type
@@ -52,7 +52,7 @@ def net(precision: str = "float32", *, normalised: bool = False) -> Any:
     keras.utils.set_random_seed(1)
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(precision)
-    norm = [BatchNormalization(name="bn")] if normalised else []
+    norm = [BatchNormalization(name="bn")] if normalized else []
     model = keras.Sequential(
         [
             keras.layers.Input((8, 8, 1)),
@@ -81,13 +81,13 @@ def stepped(settings: Settings, model: Any, given: tuple[Any, Any, Any], times: 
 
 
 @pytest.mark.parametrize("count", [SLOTS, 4], ids=["full", "partial"])
-@pytest.mark.parametrize("normalised", [False, True], ids=["plain", "normalised"])
-def test_step_matches_textbook_on_images_with_weight(count: int, normalised: bool) -> None:
+@pytest.mark.parametrize("normalized", [False, True], ids=["plain", "normalized"])
+def test_step_matches_textbook_on_images_with_weight(count: int, normalized: bool) -> None:
     import tensorflow as tf
 
     given = batch(count)
-    sums, ours = stepped(Settings(momentum=0.0), net(normalised=normalised), given)
-    model = net(normalised=normalised)
+    sums, ours = stepped(Settings(momentum=0.0), net(normalized=normalized), given)
+    model = net(normalized=normalized)
     images, labels = (part[:count] for part in given[:2])
     with tf.GradientTape() as tape:
         logits = model(images.astype(np.float32) / 255, training=True)
@@ -112,7 +112,7 @@ def test_batch_in_parts_gives_the_same_gradients(parts: int, count: int) -> None
 
 
 def test_normalized_batch_in_parts_updates_moments_once() -> None:
-    whole, in_parts = net(normalised=True), net(normalised=True)
+    whole, in_parts = net(normalized=True), net(normalized=True)
     stepped(Settings(), whole, batch())
     stepped(Settings(accumulation_steps=2), in_parts, batch())
     means = [np.asarray(model.get_layer("bn").moving_mean) for model in (whole, in_parts)]
@@ -127,8 +127,8 @@ def test_smoothed_labels_change_the_loss_and_not_the_hits() -> None:
 
 
 def test_xla_computes_the_same() -> None:
-    expected = stepped(Settings(accumulation_steps=2), net(normalised=True), batch(4), times=2)
-    found = stepped(Settings(accumulation_steps=2, xla=True), net(normalised=True), batch(4), times=2)
+    expected = stepped(Settings(accumulation_steps=2), net(normalized=True), batch(4), times=2)
+    found = stepped(Settings(accumulation_steps=2, xla=True), net(normalized=True), batch(4), times=2)
     assert found[0] == pytest.approx(expected[0], rel=1e-4)
     assert found[1] == pytest.approx(expected[1], abs=1e-4)
 
@@ -138,8 +138,8 @@ def test_xla_computes_the_same() -> None:
     [Settings(precision="bfloat16"), Settings(precision="float16")],
 )
 def test_half_precision_is_close_to_full(settings: Settings) -> None:
-    _, expected = stepped(Settings(), net(normalised=True), batch(), times=2)
-    _, found = stepped(settings, net(f"mixed_{settings.precision}", normalised=True), batch(), times=2)
+    _, expected = stepped(Settings(), net(normalized=True), batch(), times=2)
+    _, found = stepped(settings, net(f"mixed_{settings.precision}", normalized=True), batch(), times=2)
     assert found == pytest.approx(expected, abs=0.05)
 
 
@@ -148,8 +148,8 @@ def test_each_shape_is_traced_once_and_partial_batches_twice_with_normalization(
     from payload.training.train_step import make_train_step
 
     traces = []
-    for normalised in (False, True):
-        model = net(normalised=normalised)
+    for normalized in (False, True):
+        model = net(normalized=normalized)
         calls: list[int] = []
         real = model.call
         model.call = lambda *given, real=real, calls=calls, **options: calls.append(1) or real(*given, **options)
@@ -166,7 +166,7 @@ def test_moving_average_is_updated_in_step_and_used_in_evaluation() -> None:
     from payload.training.optimizers.optimizer import make_optimizer
     from payload.training.train_step import make_train_step
 
-    model = net(normalised=True)
+    model = net(normalized=True)
     settings = Settings(ema_decay=0.9)
     optimizer = make_optimizer(settings, model)
     step, evaluate = make_train_step(model, optimizer, settings), make_evaluation_step(model)
@@ -203,8 +203,8 @@ def test_xla_with_normalization_over_all_ranks_is_rejected(monkeypatch: pytest.M
     from payload.training.train_step import make_train_step
 
     monkeypatch.setattr(distributed, "size", lambda: 2)
-    with pytest.raises(SettingError, match="--xla: a normalisation over all ranks cannot be compiled; use"):
-        make_train_step(net(), None, Settings(xla=True, batch_norm="synchronised"))  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="--xla: a normalization over all ranks cannot be compiled; use"):
+        make_train_step(net(), None, Settings(xla=True, batch_norm="synchronized"))  # type: ignore[arg-type]
 
 
 def test_compute_time_ends_with_the_last_gradient_and_excludes_the_allreduce(

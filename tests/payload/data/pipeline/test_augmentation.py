@@ -41,7 +41,7 @@ def test_image_too_narrow_for_any_ratio_keeps_its_middle() -> None:
 
 
 @given(SIZES, st.integers(1, 300), st.integers(1, 300), st.floats(0.1, 1))
-def test_middle_is_inside_and_centred(sizes: list[tuple[int, int]], height: int, width: int, fraction: float) -> None:
+def test_middle_is_inside_and_centered(sizes: list[tuple[int, int]], height: int, width: int, fraction: float) -> None:
     array = np.array(sizes)
     top, left, tall, wide = middle_boxes(array, (height, width), fraction=fraction).T
     for start, length, whole in ((top, tall, array[:, 0]), (left, wide, array[:, 1])):
@@ -147,7 +147,7 @@ def test_seed_epoch_and_stream_each_change_the_draws() -> None:
     assert not np.array_equal(base, uniforms(np.arange(8), seed=1, epoch=1, stream=FLIP, count=2))
 
 
-def test_draws_are_even_and_those_of_neighbours_unrelated() -> None:
+def test_draws_are_even_and_those_of_neighbors_unrelated() -> None:
     drawn = uniforms(np.arange(20_000), seed=1, epoch=0, stream=CROP, count=3)
     counts, _ = np.histogram(drawn, bins=20, range=(0, 1))
     assert abs(counts / counts.mean() - 1).max() < 0.06, "four standard deviations"

@@ -137,15 +137,15 @@ def test_mirrored_images_are_originals_read_backwards(directory: Path) -> None:
     assert len(same) + len(mirrored) == COUNT
 
 
-def test_png_and_grey_images_are_read_beside_jpeg(tmp_path: Path) -> None:
+def test_png_and_gray_images_are_read_beside_jpeg(tmp_path: Path) -> None:
     image = drawing(1, height=30, width=30, seed=5)
     kinds = [encoded(image), encoded(image, "PNG"), encoded(image[..., 0]), encoded(image[..., 0], "PNG")]
     (tmp_path / "train-00000-of-00001").write_bytes(b"".join(record(picture, 0) for picture in kinds))
     found = seen(training(opened(tmp_path), View(size=(30, 30)))[0])
     assert np.array_equal(found[1], image)
     assert abs(found[0].astype(int) - image).mean() < 20
-    for grey in (found[2], found[3]):
-        assert np.array_equal(grey[..., 0], grey[..., 2])
+    for gray in (found[2], found[3]):
+        assert np.array_equal(gray[..., 0], gray[..., 2])
 
 
 def flip_byte(path: Path, place: int) -> None:

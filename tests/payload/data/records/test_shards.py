@@ -160,8 +160,8 @@ def test_other_formats_become_color_jpeg() -> None:
         image.convert(mode).save(content, kind)
         (made,) = resized_versions(content.getvalue(), [0], quality=90)
         assert (opened(made).format, opened(made).mode) == ("JPEG", "RGB")
-    (grey,) = resized_versions(encoded(np.zeros((30, 30), np.uint8)), [10], quality=90)
-    assert opened(grey).mode == "L"
+    (gray,) = resized_versions(encoded(np.zeros((30, 30), np.uint8)), [10], quality=90)
+    assert opened(gray).mode == "L"
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_tensorboard_serves_the_embedding_with_labels_and_thumbnails(run_dir: Pa
     name = embedding["tensorName"].replace(" ", "%20")
     assert embedding["tensorShape"] == [359, 500]
     labels = served["/metadata"].get(f"/metadata?run=.&name={name}").text.splitlines()
-    assert labels[0] == "class\trecognised as\tright"
+    assert labels[0] == "class\trecognized as\tright"
     assert len(labels) == 360
     sprite = served["/sprite_image"].get(f"/sprite_image?run=.&name={name}").data
     assert Image.open(io.BytesIO(sprite)).size == (19 * 28, 19 * 28)
@@ -173,7 +173,7 @@ def test_most_confident_mistakes_of_all_ranks_are_kept_with_images(run_dir: Path
     wrong = int(np.sum(counts) - np.trace(counts))
     found = json.loads((run_dir / "mistakes.json").read_text())["images"]
     assert len(found) == min(wrong, 12) > 0
-    assert all(counts[int(each["class"])][int(each["recognised_as"])] for each in found)
+    assert all(counts[int(each["class"])][int(each["recognized_as"])] for each in found)
     confidences = [each["confidence"] for each in found]
     assert confidences == sorted(confidences, reverse=True)
     assert 0.1 < confidences[-1] <= confidences[0] <= 1
@@ -215,7 +215,7 @@ def test_evaluate_reproduces_results_of_run(run_dir: Path, tmp_path: Path, capsy
         assert found[name] == pytest.approx(result(run_dir)[name], rel=1e-5)
     assert (tmp_path / "new" / "confusion.json").read_text() == (run_dir / "confusion.json").read_text()
     pairs = [
-        [(each["class"], each["recognised_as"], each["png"]) for each in json.loads(path.read_text())["images"]]
+        [(each["class"], each["recognized_as"], each["png"]) for each in json.loads(path.read_text())["images"]]
         for path in (tmp_path / "new" / "mistakes.json", run_dir / "mistakes.json")
     ]
     assert sorted(pairs[0]) == sorted(pairs[1])

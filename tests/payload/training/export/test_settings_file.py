@@ -35,8 +35,8 @@ def test_settings_file_is_read_as_written(tmp_path: Path, recipe: Recipe) -> Non
     ("change", "error", "says"),
     [
         ({"labels": None}, ModelSpecError, r"settings\.json: these are not the settings of a run: a value"),
-        ({"settings": {"colour": "blue"}}, ModelSpecError, "does not have the settings colour"),
-        ({"colour": "blue"}, ModelSpecError, r"settings\.json: these are not the settings of a run: a value"),
+        ({"settings": {"color": "blue"}}, ModelSpecError, "does not have the settings color"),
+        ({"color": "blue"}, ModelSpecError, r"settings\.json: these are not the settings of a run: a value"),
         ({"settings": {"epochs": 0}}, SettingError, "--epochs 0"),
     ],
 )

@@ -92,5 +92,5 @@ def test_file_contains_the_class_names(tmp_path: Path) -> None:
     png = picture(np.zeros((2, 2, 3)))
     write_mistakes(tmp_path, [Mistake(label=1, taken_for=0, confidence=0.987654, png=png)], ["cat", "dog"])
     (found,) = json.loads((tmp_path / "mistakes.json").read_text())["images"]
-    assert (found["class"], found["recognised_as"], found["confidence"]) == ("dog", "cat", 0.9877)
+    assert (found["class"], found["recognized_as"], found["confidence"]) == ("dog", "cat", 0.9877)
     assert base64.b64decode(found["png"]) == png

@@ -7,19 +7,19 @@ from hypothesis import given
 from payload.training.reporting.image_grid import enlarged, filter_pictures, image_grid, thumbnails
 
 
-def test_filter_is_grey_at_zero_white_at_its_largest_weight_and_black_at_its_opposite() -> None:
+def test_filter_is_gray_at_zero_white_at_its_largest_weight_and_black_at_its_opposite() -> None:
     kernel = np.zeros((1, 3, 1, 2))
     kernel[0, :, 0, 0] = -0.5, 0, 0.5
     shown = filter_pictures(kernel)
     assert shown.shape == (2, 1, 3, 1)
     assert shown[0, 0, :, 0].tolist() == [0, 128, 255]
-    assert set(shown[1].flatten().tolist()) == {128}, "a filter of zeros is grey, and no division by zero"
+    assert set(shown[1].flatten().tolist()) == {128}, "a filter of zeros is gray, and no division by zero"
 
 
-def test_filters_of_three_inputs_are_coloured_and_those_of_others_are_their_mean() -> None:
-    coloured = np.zeros((1, 1, 3, 1))
-    coloured[..., 0, 0] = 1
-    assert filter_pictures(coloured)[0, 0, 0].tolist() == [255, 128, 128]
+def test_filters_of_three_inputs_are_colored_and_those_of_others_are_their_mean() -> None:
+    colored = np.zeros((1, 1, 3, 1))
+    colored[..., 0, 0] = 1
+    assert filter_pictures(colored)[0, 0, 0].tolist() == [255, 128, 128]
     assert filter_pictures(np.ones((2, 2, 12, 5))).shape == (5, 2, 2, 1)
 
 
@@ -43,9 +43,9 @@ def test_small_pictures_are_enlarged_by_whole_pixels_and_large_ones_left() -> No
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 255))
-def test_thumbnail_of_one_colour_has_that_colour(size: int, side: int, colour: int) -> None:
-    images = np.full((2, size, size, 3), colour, np.uint8)
-    assert (thumbnails(images, side) == colour).all()
+def test_thumbnail_of_one_color_has_that_color(size: int, side: int, color: int) -> None:
+    images = np.full((2, size, size, 3), color, np.uint8)
+    assert (thumbnails(images, side) == color).all()
 
 
 def test_thumbnail_averages_pixels_in_place() -> None:
