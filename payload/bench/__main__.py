@@ -109,7 +109,7 @@ def parse(argv: Sequence[str]) -> BenchmarkSettings:
 
 
 def run_cell(cell: Cell, environ: Mapping[str, str], timeout_s: float) -> Figures:
-    """Measure one cell in a new process; return its figures.
+    """Measure one cell in a new process, wait for it, and return its figures.
 
     If the process fails, exceeds `timeout_s` seconds or prints no valid result, the figures contain the reason as
     `failure`, and `images_per_s` is None. No error is raised, so that the other cells are still measured.
@@ -179,7 +179,7 @@ def table(results: Sequence[Figures]) -> str:
 
 
 def describe(figures: Figures) -> str:
-    """Return a cell's name for messages: network and batch size, and the variant unless it is TUNED."""
+    """Return a cell's name for messages, such as `vgg16, batch 32`, with the variant unless it is TUNED."""
     variant = COMPARED.get(figures["variant"])
     return f"{figures['network']}, batch {figures['batch_size']}{f', {variant[0]}' if variant else ''}"
 

@@ -22,20 +22,20 @@ SMALLEST_CROP: Final = 0.08
 
 
 class InputBench:
-    """Generate images once, and time passes over them."""
+    """Generate images once, and time passes over them. Call `remove` at the end."""
 
     def __init__(self, home: Path) -> None:
-        """`home`: a directory on the node's local disk."""
+        """`home`: directory on the node's local disk. The first call of `seconds` writes the images there."""
         self._home = home
         self._folder = ""
         self._split: Any = None
         self._epoch = 0
 
     def seconds(self, cell: Cell) -> float:
-        """Return the seconds that this rank takes to read, check, crop, decode and batch the images.
+        """Read, check, crop, decode and batch all images once on this rank; return the time in seconds.
 
         The first call generates `cell.batch_per_rank` images, and makes one pass before the timed one. Later calls use
-        the same images. Raises ReportedError, for example if the disk is full.
+        the same images, even if their cell has another number. Raises ReportedError, for example if the disk is full.
         """
         if self._split is None:
             self._split = self._draw(cell.batch_per_rank)

@@ -52,8 +52,8 @@ class Cell:
 def measure(cell: Cell) -> dict[str, Any]:
     """Tune this process unless the variant is STOCK, build the network, and time the cell's steps on random images.
 
-    Return the seconds of each timed step and of the first warm-up step, the cores used, the peak memory (MiB), the
-    number of weights, the tuning, and the versions.
+    Return JSON values: the seconds of each timed step and of the first warm-up step, the mean number of busy cores, the
+    peak memory (MiB), the number of weights, the tuning as text, and the versions. Call this once in a process.
     """
     chosen = _tune(cell) if cell.variant != STOCK else "TensorFlow's defaults"
     import keras
@@ -127,7 +127,7 @@ def _training_step(model: Any, images: Any, labels: Any) -> Callable[[], Any]:
 
 
 def _inference_step(model: Any, images: Any) -> Callable[[], Any]:
-    """Return a function that runs one compiled forward pass.
+    """Return a function that runs one compiled forward pass and returns the sum of the logits.
 
     The images are an argument of the graph. If they were constants, TensorFlow would compute the result only once.
     """

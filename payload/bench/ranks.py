@@ -133,9 +133,9 @@ def _measure(config: BenchConfig, rank_setup: RankSetup, stop: StopRequest) -> i
 
 
 def measured(run_dir: Path) -> set[tuple[int, Cell]]:
-    """Return the round and cell of each earlier measurement of a run; empty if there are none.
+    """Read a run's BENCH_FILE; return the round, counted from 0, and the cell of each earlier measurement.
 
-    A line that a crash left incomplete is ignored.
+    The result is empty if the file does not exist. A line that a crash left incomplete is ignored.
     """
     found = set()
     try:
@@ -153,9 +153,10 @@ def measured(run_dir: Path) -> set[tuple[int, Cell]]:
 
 
 def append(run_dir: Path, event: Mapping[str, Any]) -> None:
-    """Append an event as a line to the run's BENCH_FILE, and sync the file. The directory is created if necessary.
+    """Append an event as a line of JSON to the run's BENCH_FILE, and sync the file to the storage.
 
-    If a crash left the last line incomplete, the event still begins on a new line. Raises StorageError.
+    The directory is created if necessary. If a crash left the last line incomplete, the event still begins on a new
+    line. Raises StorageError.
     """
     path = run_dir / BENCH_FILE
     with storing(path):
@@ -171,7 +172,7 @@ def append(run_dir: Path, event: Mapping[str, Any]) -> None:
 
 
 def append_cell(run_dir: Path, number: int, cell: Cell, *, ranks: int, seconds: float) -> None:
-    """Append a cell's time in round `number` to BENCH_FILE. Raises StorageError.
+    """Append a cell's time in round `number`, counted from 0, to BENCH_FILE. Raises StorageError.
 
     `seconds`: the median step of the slowest rank. `ranks`: number of ranks that took part.
     """
@@ -180,7 +181,10 @@ def append_cell(run_dir: Path, number: int, cell: Cell, *, ranks: int, seconds: 
 
 
 def takes_part(cell: Cell, rank: int, count: int, environ: Mapping[str, str]) -> bool:
-    """Return whether a rank takes part in a cell on the first `count` ranks. One rank per node measures storage."""
+    """Return whether a rank takes part in a cell, which uses the first `count` ranks.
+
+    Storage is measured by one rank per node. `environ`: Horovod's variables of this rank.
+    """
     return rank < count and (cell.kind not in (WRITE, READ) or environ.get("HOROVOD_LOCAL_RANK", "0") == "0")
 
 
@@ -198,8 +202,8 @@ class Steps:
         """Run a cell's steps, after warm-up steps; return their median time on this rank, in seconds.
 
         The call is collective on the first `ranks` ranks. For the input pipeline and storage, the result is the time of
-        one pass or file, and the call is not collective. Raises ReportedError if memory or disk space
-        runs out.
+        one pass or file, and the call is not collective. Raises ReportedError if memory or disk space runs out, or
+        files cannot be read or written.
         """
         if cell.kind in (WRITE, READ):
             return self._storage.seconds(cell)
@@ -222,7 +226,7 @@ class Steps:
                 raise ReportedError(f"{what}; use smaller --batch-sizes, or omit the network from --networks") from None
 
     def remove_files(self) -> None:
-        """Remove the files written for measurements."""
+        """Remove this rank's files of the input pipeline and storage. Errors are ignored."""
         self._storage.remove()
         self._input.remove()
 

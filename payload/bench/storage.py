@@ -18,7 +18,7 @@ BLOCK: Final = 1 << 20
 
 
 class StorageBench:
-    """Write and read one file in each location, and remove the files at the end."""
+    """Time writing and reading one file in each location. Call `remove` at the end."""
 
     def __init__(self, run_dir: Path, home: Path, rank: int) -> None:
         """`home`: a directory on the local disk. The files' names begin with a dot, so copies of the run omit them."""

@@ -34,11 +34,12 @@ _ADVICE: Final = {
 
 
 def local_directory(data_dir: str | Path, *, root: Path | None = None) -> Path:
-    """Return the local directory for `data_dir`: a path as it is, or the local copy of s3://BUCKET/PREFIX.
+    """Return the directory of the data: `data_dir` itself, or for s3://BUCKET/PREFIX a copy, which is downloaded first.
 
-    The node's first rank fetches missing or changed files and prints its progress, while the others wait. An
+    The node's first rank downloads missing or changed files and prints its progress, while the others wait. An
     interrupted copy is resumed. A copy that a rank checked less than FRESH_S ago is not checked again. `root`:
-    directory for copies; None: `data` in the user's home, as with `fab stage-data --to local`. Raises DataError.
+    directory for copies; None: ~/data, as with `fab stage-data --to local`. Raises DataError if the copy fails. A
+    `data_dir` that is a path is not checked.
     """
     address = str(data_dir)
     if not address.startswith(SCHEME):

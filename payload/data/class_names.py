@@ -25,11 +25,11 @@ NAMES: Final = {
 
 
 def class_names(dataset: str, classes: int, *directories: str | Path | None) -> tuple[str, ...]:
-    """Return a name for each class, from the first directory with a labels.txt. Surplus names are dropped.
+    """Return a name for each class, in the order of the labels, from the first directory with a labels.txt.
 
-    Without such a file, these are the published names if there are `classes` of them, otherwise the numbers of the
-    classes. `directories`: None and addresses of buckets are skipped. Raises DataError if the file cannot be read or
-    has too few names.
+    Names beyond the first `classes` are dropped. Without such a file, the result has the published names if there are
+    `classes` of them, otherwise "0", "1" and so on. `directories`: None and addresses of buckets are skipped. Raises
+    DataError if the file cannot be read or has too few names.
     """
     for directory in directories:
         path = Path(directory or "") / LABELS_FILE

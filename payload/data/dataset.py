@@ -105,18 +105,18 @@ class View:
 
     @property
     def moves(self) -> bool:
-        """Return whether images are rotated, shifted or zoomed."""
+        """Return whether training images are rotated, shifted or zoomed at random."""
         return bool(self.rotation_deg or self.shift_fraction or self.zoom_fraction)
 
     @property
     def is_random(self) -> bool:
-        """Return whether an image changes from epoch to epoch."""
+        """Return whether a training image changes from epoch to epoch."""
         return self.moves or self.flip or bool(self.smallest_crop)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Batch:
-    """One rank's examples for one step, as TensorFlow tensors."""
+    """One rank's examples for one step, as TensorFlow tensors; an empty batch has NumPy arrays instead."""
 
     images: Any
     """uint8 or float32 [slots, height, width, channels], 0 to 255."""

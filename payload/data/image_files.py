@@ -19,7 +19,7 @@ def read_images(
     """Read image files, crop their center, and resize it; return uint8 [N, *size, channels].
 
     Images are rotated as their EXIF data requires. `channels`: 1 for gray images, 3 for color. `fraction`: fraction of
-    an image's shorter side to keep, as for test images. Raises DataError, which names the file.
+    an image's shorter side to keep, as for test images. Raises DataError for the first file that cannot be read.
     """
     images = [_read(path, size, channels, fraction) for path in paths]
     return np.stack(images) if images else np.zeros((0, *size, channels), np.uint8)

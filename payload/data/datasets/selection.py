@@ -31,7 +31,10 @@ def stratified(
 
 
 def limited(split: Split, limit: int) -> Split:
-    """Return a split with the first `limit` examples, or with all if it is 0. Raises DataError if there are fewer."""
+    """Return a split with the first `limit` examples, or `split` itself if `limit` is 0.
+
+    Raises DataError if the split has fewer examples.
+    """
     if limit == 0 or limit == split.examples:
         return split
     if limit > split.examples:

@@ -100,9 +100,9 @@ def middle_boxes(
 
 
 def flips(examples: npt.NDArray[np.integer], *, seed: int, epoch: int) -> npt.NDArray[np.bool_]:
-    """Choose whether to mirror the image of each example, with probability 1/2.
+    """Return whether to mirror the image of each example, bool [N]: True with probability 1/2.
 
-    `examples` are their numbers. The choice depends only on number, seed and epoch.
+    `examples`: their numbers, [N]. The choice depends only on number, seed and epoch.
     """
     return uniforms(examples, seed=seed, epoch=epoch, stream=FLIP, count=1)[:, 0] < 0.5
 

@@ -29,10 +29,11 @@ def training_batches(
     ranks: int,
     threads: int = 0,
 ) -> Iterator[Batch]:
-    """Yield this rank's batches for an epoch, from `first_step`.
+    """Yield this rank's batches for an epoch, from `first_step`. Epochs and steps count from 0.
 
     All batches have the same shape, and every rank gets the same number of batches. `threads`: threads that prepare
-    images; 0: one for each core of this process. Raises RecordError or CustomOpError.
+    images; 0: one for each core of this process. Raises DataError for a damaged record, unless the split skips such
+    records, or if images cannot be prepared. Raises CustomOpError if the op for record files is not installed.
     """
     shares = Shares(
         order=split.order(seed=seed, epoch=epoch),
@@ -55,8 +56,8 @@ def test_batches(
 
     `slots`: maximum number of images in a batch. `threads`: as for `training_batches`. Random changes of the view are
     ignored. From record files, rectangular images are grouped by shape, and decoded images may stay in memory,
-    depending on the split's `cache` and on `ranks_on_node`, the ranks that share the memory. Raises RecordError or
-    CustomOpError.
+    depending on the split's `cache` and on `ranks_on_node`, the ranks that share the memory. Raises the errors of
+    `training_batches`.
     """
     if isinstance(split, RecordSplit):
         return record_test_batches(

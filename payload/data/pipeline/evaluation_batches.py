@@ -28,7 +28,7 @@ MEMORY_SHARE: Final = 4
 def record_test_batches(
     split: RecordSplit, view: View, *, slots: int, rank: int, ranks: int, threads: int, ranks_on_node: int
 ) -> Iterator[Batch]:
-    """Yield this rank's batches of test images. The arguments are those of `test_batches`.
+    """Yield this rank's batches of test images. Arguments and errors are those of `test_batches`.
 
     Decoded batches are kept in memory if the split's `cache` is `test`, or if it is `auto` and those of all ranks on
     the node fit into a quarter of the memory. The next call with the same view and shares yields them again. A call
@@ -54,10 +54,10 @@ def record_test_batches(
 
 
 def shapes(sizes: npt.NDArray[np.integer], side: int) -> npt.NDArray[np.int64]:
-    """Choose the shape of each image's crop, int64 [N, 2]: the nearest of nine shapes with a shorter side of `side`.
+    """Return height and width of each image's crop, int64 [N, 2]: the nearest of nine shapes.
 
-    `sizes`: [N, 2], height and width of the images. The nine shapes range from twice as high as wide to twice as wide
-    as high. A longer side is a multiple of MULTIPLE.
+    `sizes`: [N, 2], height and width of the images. `side`: shorter side of all nine shapes, pixels. The nine shapes
+    range from twice as high as wide to twice as wide as high. A longer side is a multiple of MULTIPLE.
     """
     ratios = np.log2(sizes[:, 1] / sizes[:, 0])
     steps = np.clip(np.rint(ratios * RATIO_STEPS), -RATIO_STEPS, RATIO_STEPS)

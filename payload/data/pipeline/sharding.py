@@ -83,9 +83,9 @@ def steps_per_epoch(examples: int, global_batch: int) -> int:
 
 
 def shard_bounds(size: int, rank: int, ranks: int) -> tuple[int, int]:
-    """Return start and end of a rank's part of `size` examples. Parts differ in size by at most one.
+    """Return the start (included) and end (excluded) of a rank's part of `size` examples.
 
-    Raises ValueError for an invalid rank.
+    Parts differ in size by at most one. Raises ValueError for an invalid rank.
     """
     if not 0 <= rank < ranks:
         raise ValueError(f"rank = {rank}: must be 0 to {ranks - 1}")

@@ -95,7 +95,8 @@ class RecordIndex:
 def record_files(directory: Path, splits: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the names of a split's record files, in order, and the names missing from their numbering.
 
-    `splits`: possible names of the split. The first name with files is used. If none has files, both lists are empty.
+    `splits`: possible names of the split. The first name with files is used. If none has files, or the directory does
+    not exist, both lists are empty.
     """
     names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
     for split in splits:
@@ -122,11 +123,11 @@ def _sibling(name: str, number: int) -> str:
 
 
 def open_index(directory: Path, splits: Sequence[str], *, skip: bool) -> RecordIndex:
-    """Return the index of a split's files. Build and store it if no index matches the files.
+    """Return the index of a split's files. Build and store it if no index matches the files, which reads all of them.
 
-    One process builds an index while others wait. `splits`: possible names of the split (see `record_files`). Raises
-    DataError if the split has no files, and RecordError for a missing or damaged file. With `skip`, missing files and
-    damaged records are left out and listed in `damage`.
+    One process builds an index while others wait. If it cannot be stored, a warning is printed. `splits`: possible
+    names of the split (see `record_files`). Raises DataError if the split has no files, and RecordError for a missing
+    or damaged file. With `skip`, missing files and damaged records are left out and listed in `damage`.
     """
     files, missing = record_files(directory, splits)
     if not files:

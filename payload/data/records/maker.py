@@ -49,7 +49,7 @@ LARGEST_SIZE: Final = 1 << 13
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MakerOptions:
-    """Options for making record files."""
+    """Options for making record files, as set by the command's flags. Raises DataError for an invalid value."""
 
     source: Path
     destination: Path
@@ -75,10 +75,11 @@ class MakerOptions:
 
 
 def make_records(options: MakerOptions, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Make the missing shards, the indexes, labels.txt and the manifest; return the manifest.
+    """Make the missing shards, the indexes, labels.txt and the manifest; return the content of the manifest.
 
     If another process works on the same destination, wait for it. `tell` receives lines about the progress. Raises
-    DataError or StorageError if an image is damaged, the destination contains other data, or the disk is full.
+    DataError if the source has another layout, an image is damaged and not skipped, or the destination contains other
+    data, and StorageError if the disk is full or not writable. Finished shards are kept.
     """
     source = Source.scan(options.source, options.validation_list)
     jobs = _jobs(options, source)

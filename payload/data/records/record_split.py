@@ -205,7 +205,8 @@ class RecordReader:
     def read(self, positions: npt.NDArray[np.int64]) -> list[bytes]:
         """Return the encoded images at these positions, or b"" for a damaged image if the split skips them.
 
-        Raises RecordError, which names file and record, if the split does not skip damaged records.
+        Skipped images are marked as by `leave_out`. If the split does not skip damaged records, raises RecordError,
+        which names file and record, and also stores it in `error`.
         """
         rows = self.records.table[positions]
         images = [NOTHING] * len(positions)

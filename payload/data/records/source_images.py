@@ -49,7 +49,8 @@ class Source:
         """List the images below a directory: training images in a fixed random order, validation images by path.
 
         `validation_list`: file with the class of each validation image, if they are all in one folder. Each line is
-        `FILE CLASS`, or only a class for each file in sorted order. Raises DataError with the reason.
+        `FILE CLASS`, or only a class for each file in sorted order. Raises DataError if there are no images, a class is
+        unknown, or the list does not match the images. Without a folder of validation images, there are none.
         """
         folder = _folder(root, TRAINING)
         if folder is None:

@@ -41,7 +41,10 @@ class LazyBytes:
         return self._window[start - self._start : start - self._start + size]
 
     def varint(self, start: int) -> tuple[int, int]:
-        """Decode the variable-length integer at `start`; return it and the position after it. Raises ValueError."""
+        """Decode the variable-length integer at `start`; return it and the position after it.
+
+        Raises ValueError if there is none, or too few bytes.
+        """
         value = shift = 0
         for place in range(start, start + 10):
             byte = self.part(place, 1)[0]
@@ -70,7 +73,7 @@ class ImageLocation:
 
 
 def locate(data: LazyBytes) -> ImageLocation:
-    """Find the image and label of an Example. Raises ValueError with the reason."""
+    """Find the image and label of an Example. Raises ValueError if one is missing or the Example is malformed."""
     image: tuple[int, int] | None = None
     label: int | None = None
     for features in _fields(data, 0, len(data), 1):
