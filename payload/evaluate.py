@@ -82,7 +82,8 @@ def _evaluate(given: argparse.Namespace) -> dict[str, Any]:
 def _measure(given: argparse.Namespace, path: Path, card: ModelCard, split: Any) -> dict[str, Any]:
     """Return loss, accuracies, number of images and duration (seconds) of an evaluation on all images of a split.
 
-    With --confusion, also write the confusion matrix and the mistakes. Raises ModelError for a model without logits.
+    With --confusion, also write the confusion matrix and the mistakes. Raises ModelError for a model without logits or
+    with another number of classes.
     """
     import numpy as np
 

@@ -44,7 +44,8 @@ def predict(model: Path, images: npt.NDArray[np.uint8], *, trust_model: bool = F
     `model`: an export, a run's directory with an export, a .keras file, a SavedModel or an .onnx file. Only .onnx files
     do not need TensorFlow. `images`: pixels 0 to 255, with the image size of the network. `trust_model`: also load a
     SavedModel, or a .keras file with unknown classes, which can read and write your files. Each call loads the model.
-    To load it once, use `payload.training.export.classifier.load`. Raises ModelError.
+    To load it once, use `payload.training.export.classifier.load`. Raises ModelError if the model cannot be loaded or
+    does not take these images.
     """
     return load(model, trust_model=trust_model).probabilities(images)
 
@@ -57,10 +58,11 @@ def predict_files(
     size: tuple[int, int] | None = None,
     trust_model: bool = False,
 ) -> list[FilePrediction]:
-    """Return the `top` most likely classes of each image file. Images are cropped and resized like test images.
+    """Return the `top` most likely classes of each image file, in the order of `files`.
 
-    `model`, `trust_model`: as for `predict`. `size`: height and width, for a network that accepts any size and has no
-    model.json. Raises ModelError, DataError.
+    Images are cropped and resized like test images. `model`, `trust_model`: as for `predict`. `size`: height and width,
+    for a network that accepts any size; None: as in model.json. Raises DataError for an unreadable image, ModelError
+    if the model cannot be loaded.
     """
     for path in files:  # fail before the slow import of TensorFlow
         read_images([path], size=(1, 1), channels=1)
@@ -78,7 +80,7 @@ def predict_files(
 def main(argv: Sequence[str]) -> int:
     """Classify images with a trained network and print their classes; return the exit status.
 
-    It is 0, or EXIT_FAILED after an error, which is printed. For invalid arguments, SystemExit is raised.
+    The status is 0, or EXIT_FAILED after an error, which is printed. For invalid arguments, SystemExit is raised.
     """
     parser = Parser(prog="python -m payload.predict", description="Classify images with a trained network.")
     add_model_arguments(parser)

@@ -41,7 +41,7 @@ class StopRequest:
     """Watch for SIGTERM, SIGINT and the stop file. A second signal terminates the process immediately."""
 
     def __init__(self, run_dir: Path, *, watch_file: bool) -> None:
-        """Install signal handlers. `watch_file`: also check for the stop file; one rank is enough."""
+        """Install handlers of both signals. `watch_file`: also check for the stop file, which one rank should do."""
         self._path = run_dir / STOP_FILE
         self._watch_file = watch_file
         self._next_look = 0.0
@@ -54,7 +54,7 @@ class StopRequest:
         signal.signal(number, signal.SIG_DFL)
 
     def __call__(self) -> bool:
-        """Return whether a stop was requested on this rank. The stop file is only checked at intervals."""
+        """Return whether a stop was requested on this rank. The stop file is checked at most once a second."""
         now = time.monotonic()
         if self._watch_file and not self._requested and now >= self._next_look:
             self._next_look = now + STOP_FILE_INTERVAL_S

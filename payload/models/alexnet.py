@@ -19,7 +19,7 @@ FILTERS: Final = (64, 192, 384, 384, 256)
 
 
 def alexnet(image_shape: tuple[int, int, int], classes: int, *, units: int = 4096, dropout: float = 0.5) -> Any:
-    """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes].
+    """Build the network: float32 [B, height, width, channels], 0 to 1, to logits, float32 [B, classes].
 
     `units`: number of units in each of the two layers before the last one. `dropout`: fraction of these units to drop.
     """

@@ -31,7 +31,7 @@ HALVED_BEFORE: Final = ("3a", "4a", "5a")
 
 
 def googlenet(image_shape: tuple[int | None, int | None, int], classes: int, *, dropout: float = 0.4) -> Any:
-    """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes].
+    """Build the network: float32 [B, height, width, channels], 0 to 1, to logits, float32 [B, classes].
 
     `dropout`: fraction of the features to drop before the last layer.
     """

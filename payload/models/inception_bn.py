@@ -16,7 +16,7 @@ from payload.models.layers import classifier, maximum, normalized_convolution, s
 
 
 def inception_bn(image_shape: tuple[int | None, int | None, int], classes: int) -> Any:
-    """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes]."""
+    """Build the network: float32 [B, height, width, channels], 0 to 1, to logits, float32 [B, classes]."""
     inputs = keras.layers.Input(image_shape)
     x = _conv(standardized(inputs), 64, 7, stride=2, padding=3, name="1")
     x = keras.layers.MaxPooling2D(3, strides=2, padding="same", name="pool_1")(x)

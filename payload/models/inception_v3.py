@@ -15,7 +15,7 @@ from payload.models.layers import classifier, maximum, normalized_convolution, s
 
 
 def inception_v3(image_shape: tuple[int | None, int | None, int], classes: int, *, dropout: float = 0.5) -> Any:
-    """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes]. Published size: 299.
+    """Build the network: float32 [B, height, width, channels], 0 to 1, to logits, float32 [B, classes].
 
     `dropout`: fraction of the features to drop before the last layer.
     """

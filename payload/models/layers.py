@@ -42,7 +42,10 @@ def convolution(
     use_bias: bool = True,
     activation: str | None = None,
 ) -> Any:
-    """Apply a convolution with zero padding (rows, columns) on each side. Initial weights follow He et al. 2015."""
+    """Apply a convolution. Initial weights follow He et al. 2015.
+
+    `size`, `padding`: one number for both directions, or (rows, columns). `padding`: pixels of zeros on each side.
+    """
     rows, columns = _pair(padding)
     height, width = _pair(size)
     # If "same" pads the same pixels, TensorFlow does it within the convolution instead of copying the images.
@@ -87,7 +90,10 @@ def normalized_convolution(
 
 
 def maximum(inputs: Any, *, name: str, size: int = 3, stride: int = 2, padding: int = 0) -> Any:
-    """Apply max pooling. Padding is zero, which has no effect if inputs are not negative."""
+    """Apply max pooling.
+
+    `padding`: pixels of zeros on each side. They affect the result only if all inputs in a window are negative.
+    """
     if padding:
         inputs = keras.layers.ZeroPadding2D(padding, name=f"{name}_pad")(inputs)
     return keras.layers.MaxPooling2D(size, strides=stride, name=name)(inputs)
@@ -110,7 +116,7 @@ def classifier(inputs: Any, classes: int, *, name: str) -> Any:
 
 
 def weight_type() -> str:
-    """Return the type of the weights. With mixed precision it is float32."""
+    """Return the name of the weights' type for layers created now, such as "float32", also with mixed precision."""
     return str(keras.config.dtype_policy().variable_dtype)
 
 

@@ -14,7 +14,7 @@ from payload.models.layers import weight_type
 
 
 def lenet(image_shape: tuple[int, int, int], classes: int) -> Any:
-    """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes].
+    """Build the network: float32 [B, height, width, channels], 0 to 1, to logits, float32 [B, classes].
 
     The last layer is linear. The loss applies the softmax and can thereby avoid overflow.
     """

@@ -48,7 +48,10 @@ class Moments:
         self._parts += [values * mean, values * variance, values[None]]
 
     def packed(self) -> Any:
-        """Return all moments as one vector that can be summed over passes and ranks; empty without layers."""
+        """Return all moments as one vector that can be summed over passes and ranks; empty if no layer added any.
+
+        Each layer contributes its mean and variance, both multiplied by the number of values, then this number.
+        """
         return tf.concat(self._parts, 0) if self._parts else tf.zeros([0])
 
 

@@ -105,9 +105,9 @@ class Network:
     ) -> Any:
         """Build the Keras model: float32 [B, *image_shape] to logits, float32 [B, classes].
 
-        Height and width None: the model takes images of any size. `precision`: a key of PRECISIONS; weights and logits
-        stay float32 except for "float64". `zero_gamma`: ignored by networks without residual blocks. Raises
-        ImageShapeError.
+        Pixels are 0 to 1. Height and width None: the model takes images of any size. `precision`: a key of PRECISIONS;
+        weights and logits stay float32 except for "float64". `zero_gamma`: ignored by networks without residual blocks.
+        `options`: those of the network's function. Raises ImageShapeError if the network does not support the size.
         """
         height, width, _ = image_shape
         self.require_size(height, width)
@@ -128,7 +128,7 @@ class Network:
 
 @contextlib.contextmanager
 def _layers_in(policy: str) -> Iterator[None]:
-    """Set the number format of layers that are created in a block."""
+    """Set the number format of layers that are created in a block, by the name of a Keras policy."""
     import keras
 
     before = keras.config.dtype_policy()

@@ -20,7 +20,7 @@ EXPANSION: Final = 4
 
 
 def resnet50(image_shape: tuple[int | None, int | None, int], classes: int, *, zero_gamma: bool = True) -> Any:
-    """Build ResNet-50: float32 [B, height, width, channels] to logits, float32 [B, classes].
+    """Build ResNet-50: float32 [B, height, width, channels], 0 to 1, to logits, float32 [B, classes].
 
     `zero_gamma`: start each block as the identity, with a last scale of zero.
     """
@@ -28,7 +28,7 @@ def resnet50(image_shape: tuple[int | None, int | None, int], classes: int, *, z
 
 
 def resnet152(image_shape: tuple[int | None, int | None, int], classes: int, *, zero_gamma: bool = True) -> Any:
-    """Build ResNet-152: float32 [B, height, width, channels] to logits, float32 [B, classes].
+    """Build ResNet-152: float32 [B, height, width, channels], 0 to 1, to logits, float32 [B, classes].
 
     `zero_gamma`: start each block as the identity, with a last scale of zero.
     """

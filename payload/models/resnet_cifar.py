@@ -20,7 +20,7 @@ BLOCKS: Final = 3
 
 
 def resnet20(image_shape: tuple[int | None, int | None, int], classes: int, *, zero_gamma: bool = True) -> Any:
-    """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes].
+    """Build the network: float32 [B, height, width, channels], 0 to 1, to logits, float32 [B, classes].
 
     `zero_gamma`: start each block as the identity (see `payload.models.resnet`).
     """

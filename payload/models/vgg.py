@@ -17,7 +17,7 @@ STAGES: Final = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 
 
 def vgg16(image_shape: tuple[int, int, int], classes: int, *, units: int = 4096, dropout: float = 0.5) -> Any:
-    """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes].
+    """Build the network: float32 [B, height, width, channels], 0 to 1, to logits, float32 [B, classes].
 
     `units`: number of units in each of the two layers before the last one. `dropout`: fraction of these units to drop.
     The paper initializes deep networks from trained shallow ones. With the initial weights of He et al. 2015 this is

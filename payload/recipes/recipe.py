@@ -52,6 +52,9 @@ class Recipe:
     """Variants by rising number of ranks; empty: the settings apply to any number."""
 
     def variant_for(self, ranks: int) -> Variant | None:
-        """Return the variant with the most ranks up to `ranks`, or else the smallest; None if there are no variants."""
+        """Return the variant for a run on `ranks` ranks; None if the recipe has no variants.
+
+        It is the variant with the largest `Variant.ranks` up to `ranks`. If all are larger, it is the smallest.
+        """
         fitting = [variant for variant in self.variants if variant.ranks <= ranks]
         return fitting[-1] if fitting else next(iter(self.variants), None)

@@ -44,7 +44,7 @@ class Node:
 
     @property
     def images_s(self) -> float:
-        """Return the estimated rate of ResNet-50 at 224 pixels on the node, images per second."""
+        """Estimate the images per second of ResNet-50 at 224 pixels on all GPUs of the node together."""
         return A100_IMAGES_S * self.memory_gb_s / A100_GB_S
 
 
@@ -56,7 +56,7 @@ NODES: Final = (
 
 
 def resnet50_epochs(epochs: int) -> tuple[CurrentType, ...]:
-    """Return current instance types, each with the estimated time to train on ImageNet.
+    """Describe current instance types, each with the estimated time to train on ImageNet.
 
     The time is for `epochs` epochs at 224 pixels on one node.
     """
@@ -64,7 +64,7 @@ def resnet50_epochs(epochs: int) -> tuple[CurrentType, ...]:
 
 
 def resnet50_times() -> tuple[CurrentType, ...]:
-    """Return current instance types. Their expected times are fractions of those published for p3.16xlarge."""
+    """Describe current instance types. Their expected times are fractions of those published for p3.16xlarge."""
     factors = [V100_IMAGES_S / node.images_s for node in NODES]
     return tuple(_current(node, f"{factor:.2f} of these times") for node, factor in zip(NODES, factors, strict=True))
 

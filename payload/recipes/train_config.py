@@ -22,7 +22,7 @@ _BATCHES: Final = ("batch_per_rank", "global_batch", "image_size", "global_batch
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """The validated configuration of one run."""
+    """The configuration of one run. Raises SettingError if `data_dir` is missing, or set for data without files."""
 
     recipe: Recipe
     """The recipe. It provides the settings that no flag overrides."""

@@ -39,7 +39,7 @@ class Settings(
     OutputSettings,
     MachineSettings,
 ):
-    """All settings of one run. Each value and their combination are validated."""
+    """All settings of one run. Raises SettingError for an invalid value or combination of values."""
 
     def __post_init__(self) -> None:
         check_fields(self)

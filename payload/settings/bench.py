@@ -66,13 +66,13 @@ class Cell:
 
     @property
     def program(self) -> str:
-        """Return the network, with its precision unless it is float32."""
+        """Return the network's name, followed by the precision unless it is float32: `resnet50 in bfloat16`."""
         return self.network if self.precision == FLOAT32 else f"{self.network} in {self.precision}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BenchSettings:
-    """All cells of a benchmark, and how often each is measured."""
+    """All cells of a benchmark, and how often each is measured. Raises SettingError for invalid values."""
 
     nodes: tuple[int, ...] = setting(
         (1,), "numbers of nodes, ascending; the run uses the last number", low=1, high=4096
@@ -150,7 +150,7 @@ class BenchSettings:
         return (*training, *sums, *inputs, *files)
 
     def rounds(self) -> tuple[tuple[int, Cell], ...]:
-        """Return the round number and cell of each measurement, in order.
+        """Return the round, counted from 0, and the cell of each measurement, in order.
 
         Each round measures every cell, so that a temporary disturbance affects all cells. Every second round is in
         reverse order, so that a slow drift affects them equally.
@@ -189,7 +189,10 @@ class BenchConfig:
 
 
 def parse_settings(texts: Mapping[str, str]) -> BenchSettings:
-    """Parse settings given as texts by name, with defaults for the others. Raises SettingError."""
+    """Parse settings given as texts, such as {"batch_sizes": "32,64"}, with defaults for the others.
+
+    Raises SettingError for an unknown name or an invalid value.
+    """
     parser = SettingsParser(allow_abbrev=False)
     parser.add_settings(BenchSettings)
     return BenchSettings(**parser.given([f"{flag_of(name)}={text}" for name, text in texts.items()]))

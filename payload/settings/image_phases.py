@@ -33,9 +33,10 @@ class ImagePhase:
 
 
 def parse_phases(text: str, *, smallest_crop: float, rectangular: bool) -> tuple[ImagePhase, ...]:
-    """Parse `--image-phases`. Raises SettingError.
+    """Parse the value of `--image-phases` into phases in ascending order. Raises SettingError if it is invalid.
 
-    `smallest_crop`: for phases that do not state one. `rectangular`: all phases are rectangular.
+    `smallest_crop`: for phases that do not state one. `rectangular`: if True, all phases are rectangular; otherwise
+    only those that state it.
     """
     flag = "--image-phases"
     phases = []
@@ -60,7 +61,10 @@ def parse_phases(text: str, *, smallest_crop: float, rectangular: bool) -> tuple
 
 
 def phases_text(phases: Sequence[ImagePhase]) -> str:
-    """Format phases as text for `parse_phases`. A smallest crop of 0 is left out."""
+    """Format phases as text for `parse_phases`.
+
+    A smallest crop of 0 is left out, so parsing replaces it by the parser's `smallest_crop`.
+    """
     return ",".join(
         f"{phase.start}:{phase.size}/{phase.global_batch}"
         + (f"/{phase.smallest_crop:g}" if phase.smallest_crop else "")

@@ -38,7 +38,7 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Piecewise:
-    """A schedule of linear pieces from epoch 0, without gaps or overlaps."""
+    """A schedule of linear pieces from epoch 0. Raises ValueError for gaps, overlaps or negative rates."""
 
     pieces: tuple[Piece, ...]
 
@@ -100,7 +100,7 @@ class Decay:
 
 
 def parse_pieces(text: str, epochs: int) -> Piecewise:
-    """Parse `--rate-phases` for a run of `epochs` epochs. The last piece may omit its end.
+    """Parse the value of `--rate-phases` for a run of `epochs` epochs. A piece without an end extends to `epochs`.
 
     Raises SettingError if the text is invalid or the pieces end before the run.
     """

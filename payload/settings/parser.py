@@ -29,7 +29,7 @@ class SettingsParser(argparse.ArgumentParser):
         raise SettingError(flag, None, rule)
 
     def add_settings(self, *groups: type) -> None:
-        """Add a flag for each setting of these groups (default: all groups). An absent flag has no value."""
+        """Add a flag for each setting of these groups (default: all groups). Flags have no default values."""
         for group in groups or GROUPS:
             section = self.add_argument_group((group.__doc__ or "").strip().rstrip("."))
             types = typing.get_type_hints(group)
@@ -53,7 +53,10 @@ class SettingsParser(argparse.ArgumentParser):
 
 
 def unknown_value(what: str, value: str, known: Sequence[str]) -> SettingError:
-    """Return the error for an unknown `value` of `what`, for example of a flag. It suggests the nearest known name."""
+    """Return, without raising it, the error for an unknown `value` of `what`, such as a flag.
+
+    The message suggests the nearest known name, if one is similar, and lists all of them.
+    """
     near = difflib.get_close_matches(value.split("=")[0], known, n=1)
     question = f"; did you mean {near[0]}?" if near else "."
     return SettingError(what, value, f"unknown{question} Known: {', '.join(sorted(known))}")
@@ -85,7 +88,7 @@ def _number(text: str) -> float:
 
 
 def integers(text: str) -> tuple[int, ...]:
-    """Parse whole numbers separated by commas. Raises ArgumentTypeError."""
+    """Parse whole numbers separated by commas; () for an empty text. Raises ArgumentTypeError."""
     try:
         return tuple(int(word) for word in text.split(",") if word.strip())
     except ValueError:

@@ -245,7 +245,7 @@ class StepSpan:
 
     @classmethod
     def parse(cls, text: str) -> StepSpan | None:
-        """Parse FIRST-LAST or a single number; return None for "". Raises SettingError."""
+        """Parse FIRST-LAST, or the number of a single step; return None for "". Raises SettingError."""
         if not text:
             return None
         found = _SPAN.fullmatch(text)

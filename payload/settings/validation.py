@@ -11,7 +11,10 @@ from agent.errors import ReportedError
 
 
 class SettingError(ReportedError, ValueError):
-    """The value of a setting is invalid. `flag`: the setting's flag. `rule`: the rule that the value breaks."""
+    """The value of a setting is invalid. Carries `flag`, `value` and `rule`, the rule that the value breaks.
+
+    The message is `FLAG VALUE: RULE`, without the value if it is None.
+    """
 
     def __init__(self, flag: str, value: object, rule: str) -> None:
         self.flag, self.value, self.rule = flag, value, rule
@@ -26,7 +29,10 @@ def flag_of(name: str) -> str:
 def setting(
     default: Any, text: str, *, low: float | None = None, high: float | None = None, choices: Sequence[str] = ()
 ) -> Any:
-    """Declare a setting with its default, a one-line help text with the unit, and its allowed values."""
+    """Return a dataclass field that declares a setting: its default, its help text and its allowed values.
+
+    `text`: one line, with the unit. `low` and `high` are both allowed. Values are checked by `check_fields`.
+    """
     return dataclasses.field(
         default=default, metadata={"help": text, "low": low, "high": high, "choices": tuple(choices)}
     )
@@ -35,7 +41,8 @@ def setting(
 def check_fields(settings: Any) -> None:
     """Raise SettingError for the first setting that is out of its range or not among its choices.
 
-    Each item of a tuple is checked. A setting without range and choices is not checked.
+    `settings`: a dataclass whose fields `setting` declares. Each item of a tuple is checked. A setting without range
+    and choices is not checked.
     """
     for field in dataclasses.fields(settings):
         found, rule, flag = getattr(settings, field.name), field.metadata, flag_of(field.name)
