@@ -22,15 +22,18 @@ class BatchFeed:
     """Iterate over the remaining batches of an epoch. After a data error, yield one empty batch and stop."""
 
     def __init__(self, batches: Iterator[Batch], *, epoch: int, first_step: int, steps: int, empty: Batch) -> None:
-        """Feed the batches of `epoch` from `first_step` to `steps`. `empty`: batch to use if the first one fails."""
+        """Feed the batches of the steps from `first_step` up to, but not including, `steps`. All count from 0.
+
+        `epoch`: for messages. `empty`: batch to yield if the first one fails.
+        """
         self._batches, self._empty = reading_errors(batches), empty
         self._epoch, self._first_step, self.steps = epoch, first_step, steps
         self.error: ReportedError | None = None
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield a batch for each step. After an error, keep the error for `check`, yield an empty batch and stop.
+        """Yield a batch for each step. After an error, store the error for `check`, yield an empty batch and stop.
 
-        It is also an error if there are fewer batches than steps.
+        Fewer batches than steps are an error too. Errors are not raised here.
         """
         for step in range(self._first_step, self.steps):
             batch = self._next(step)
@@ -41,7 +44,7 @@ class BatchFeed:
             self._empty = empty_like(batch)
 
     def check(self) -> None:
-        """Raise the data error that occurred during iteration, if any, as ReportedError."""
+        """Raise the error that was stored during iteration, if any."""
         if self.error is not None:
             raise self.error
 
@@ -61,7 +64,7 @@ class BatchFeed:
 
 
 def reading_errors(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield the batches. An error that TensorFlow raises while it reads a batch is raised as DataError."""
+    """Yield the batches. If TensorFlow raises an error while it reads a batch, raise DataError instead."""
     while True:
         try:
             batch = next(batches, None)
@@ -73,7 +76,7 @@ def reading_errors(batches: Iterator[Batch]) -> Iterator[Batch]:
 
 
 def empty_batch(size: tuple[int, int], channels: int, slots: int) -> Batch:
-    """Return a batch without examples, for a rank that has not received a batch."""
+    """Return a batch of NumPy arrays without examples (all weights are 0), for a rank without a batch so far."""
     return Batch(
         images=np.zeros((slots, *size, channels), np.uint8),
         labels=np.zeros(slots, np.int32),
@@ -83,7 +86,7 @@ def empty_batch(size: tuple[int, int], channels: int, slots: int) -> Batch:
 
 
 def empty_like(batch: Batch) -> Batch:
-    """Return a batch without examples, with the same shapes and types as `batch`."""
+    """Return a batch of NumPy arrays without examples (all weights are 0), with the shapes and types of `batch`."""
     return Batch(
         images=_zeros(batch.images),
         labels=_zeros(batch.labels),

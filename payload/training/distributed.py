@@ -96,8 +96,8 @@ _taking_part: list[Any] = []
 def join(subsets: Sequence[int] = ()) -> Ranks:
     """Initialize Horovod and join the other ranks (collective). Without horovodrun there is one rank.
 
-    `subsets`: the values of `count` for later calls to `first_ranks`, each less than the number of ranks.
-    Raises UnresolvedNameError.
+    `subsets`: the values of `count` for later calls to `first_ranks`, each less than the number of ranks. The result
+    has no host names (see `with_hosts`). Raises UnresolvedNameError if Gloo would crash because of this host's name.
     """
     if os.environ.get("HOROVOD_CONTROLLER") == GLOO and (reason := describe_unresolved_name()):
         raise UnresolvedNameError(reason)
@@ -124,7 +124,7 @@ def _process_set() -> Any:
 
 
 def leave() -> None:
-    """Shut Horovod down."""
+    """Shut Horovod down on this rank. No rank can communicate with it afterwards."""
     hvd.shutdown()
 
 
@@ -144,13 +144,13 @@ def broadcast_variables(variables: Sequence[Any], *, source: int = 0) -> None:
 
 
 def broadcast_value(value: T, *, name: str, source: int = 0) -> T:
-    """Return the value of rank `source` on all ranks (collective)."""
+    """Return the pickled value of rank `source` on all ranks (collective). All ranks must pass the same `name`."""
     received: T = hvd.broadcast_object(value, root_rank=source, name=name)
     return received
 
 
 def gather_values(value: T, *, name: str) -> tuple[T, ...]:
-    """Return every rank's value, by rank, on all ranks (collective)."""
+    """Return every rank's pickled value, by rank, on all ranks (collective). All must pass the same `name`."""
     return tuple(hvd.allgather_object(value, name=name))
 
 
@@ -200,7 +200,7 @@ def total_in_graph(tensor: Any, name: str) -> Any:
 
 
 def sum_values(values: npt.NDArray[Any], *, name: str) -> npt.NDArray[Any]:
-    """Sum an array over all ranks in the array's own type (collective)."""
+    """Sum an array over all ranks, outside of a graph, in the array's own type (collective)."""
     summed: npt.NDArray[Any] = hvd.allreduce(tf.constant(values), op=hvd.Sum, name=name).numpy()
     return summed
 
@@ -239,7 +239,7 @@ def attempt(ranks: Ranks, action: Callable[[], T]) -> T:
     """Run an action on this rank and return its result, unless it fails on any rank (collective).
 
     The ranks on which it raises a ReportedError raise this error. The others raise RankFailedError, so that no rank
-    waits for a failed rank.
+    waits for a failed rank. An action must not raise other errors: the other ranks would wait.
     """
     error: ReportedError | None = None
     result: T | None = None

@@ -61,7 +61,7 @@ class DivergedError(ReportedError, ArithmeticError):
 
 
 def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress, bool]:
-    """Train for the remaining steps of one epoch; return the new position, and whether a stop was requested.
+    """Train for the remaining steps of one epoch (collective); return the position, and whether a stop was requested.
 
     Steps are reported, and rank 0 saves checkpoints that are due by the clock. After the first step of a run, the ranks
     compare their weights. Raises DivergedError if the loss is no longer finite, RanksDisagreeError if weights differ,

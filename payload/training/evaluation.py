@@ -54,7 +54,8 @@ class Evaluator:
     def confusion(self, split: Split, view: View) -> tuple[npt.NDArray[Any], list[Mistake]]:
         """Return counts of images by true class (row) and predicted class (column), and the most confident mistakes.
 
-        The network's weights are the same as in `evaluate`.
+        The counts are int64 [classes, classes]. Both are over all ranks, with at most `MOST` mistakes. The network's
+        weights are the same as in `evaluate`.
         """
         step = make_evaluation_step(self.state.model, confusion=True)
         found: list[Mistake] = []

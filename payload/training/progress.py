@@ -68,6 +68,6 @@ class Progress:
         return dataclasses.replace(self, epoch=self.epoch + 1, step=0, loss_sum=0.0, correct=0, correct5=0, seen=0)
 
     def figures(self) -> Scores:
-        """Return the mean training loss and accuracies of the current epoch; 0 if no image has been seen."""
+        """Return the mean training loss and accuracies of the current epoch so far; 0 if no image has been seen."""
         seen = max(self.seen, 1)  # 0 if all records so far were damaged and skipped on request
         return Scores(loss=self.loss_sum / seen, accuracy=self.correct / seen, top5_accuracy=self.correct5 / seen)

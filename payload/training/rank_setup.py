@@ -34,9 +34,10 @@ class RankSetup:
 
 
 def set_up_rank(settings: Settings, environ: MutableMapping[str, str], root: Path = ROOT) -> RankSetup:
-    """Choose this rank's cores, memory, GPU, threads and Horovod settings. Bind the process and set its variables.
+    """Choose and return this rank's cores, memory, GPU, threads and Horovod settings. Bind the process to its cores.
 
-    `environ`: environment with horovodrun's variables and the user's choices. Variables are added, never changed.
+    `environ`: the process's environment, with horovodrun's variables and the user's choices. The variables for
+    TensorFlow and Horovod are added to it; existing ones are never changed. Call this before TensorFlow is imported.
     """
     local_rank, local_size = _number(environ, "HOROVOD_LOCAL_RANK", 0), _number(environ, "HOROVOD_LOCAL_SIZE", 1)
     placed = place_rank(local_rank, local_size, root) if settings.placement == AUTO else unplaced(local_size)
@@ -54,9 +55,9 @@ def set_up_rank(settings: Settings, environ: MutableMapping[str, str], root: Pat
 
 
 def set_up_untuned_rank(settings: Settings, environ: MutableMapping[str, str], root: Path = ROOT) -> RankSetup:
-    """Choose only this rank's GPU, and set its variables. TensorFlow, Horovod and Linux use their defaults otherwise.
+    """Choose only this rank's GPU, add its variables to `environ`, and return the setup.
 
-    Arguments as for `set_up_rank`.
+    TensorFlow, Horovod and Linux use their defaults otherwise. Arguments as for `set_up_rank`.
     """
     local_rank, local_size = _number(environ, "HOROVOD_LOCAL_RANK", 0), _number(environ, "HOROVOD_LOCAL_SIZE", 1)
     placed = unbound_rank(local_rank, local_size, root)
@@ -87,7 +88,7 @@ def _number(environ: Mapping[str, str], name: str, default: int) -> int:
 
 
 def set_up_tensorflow(rank_setup: RankSetup, local_rank: int) -> None:
-    """Limit TensorFlow to this rank's threads and to one GPU.
+    """Limit TensorFlow to this rank's threads and to one GPU. Call this before TensorFlow computes anything.
 
     By default, each rank would start as many threads as the host has cores. TensorFlow computes on the first visible
     GPU, but allocates memory on all of them. If several are visible (the rank was not placed, or the user set

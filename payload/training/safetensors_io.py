@@ -61,7 +61,7 @@ class HashingFile:
         return self._digest.hexdigest()
 
     def write(self, data: memoryview) -> None:
-        """Hash and write bytes."""
+        """Hash and write bytes. Raises OSError."""
         for start in range(0, len(data), CHUNK):
             part = data[start : start + CHUNK]
             self._digest.update(part)
@@ -83,7 +83,7 @@ class HashingFile:
 
 
 def size_of(arrays: Arrays) -> int:
-    """Return the size in bytes of the file that `write_tensors` makes from these arrays."""
+    """Return the size in bytes of the file that `write_tensors` makes from these arrays. Raises TypeError like it."""
     return len(_header(arrays)) + sum(array.nbytes for array in arrays.values())
 
 
@@ -95,7 +95,10 @@ def write_tensors(file: HashingFile, arrays: Arrays) -> None:
 
 
 def read_tensors(file: HashingFile, size: int) -> dict[str, Array]:
-    """Read the arrays of a file of `size` bytes. Raises TensorFileError, before allocating more than `size` bytes."""
+    """Read the arrays of a file of `size` bytes by name, in file order.
+
+    Raises OSError, or TensorFileError if the file is malformed, shorter than `size`, or would need more memory.
+    """
     prefix = bytearray(8)
     file.fill(memoryview(prefix))
     (length,) = struct.unpack("<Q", prefix)

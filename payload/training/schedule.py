@@ -46,7 +46,7 @@ class Schedule:
         return sum(self.steps(epoch) for epoch in range(self.epochs))
 
     def images_left(self, epoch: int, step: int) -> int:
-        """Return the number of images left to train on after `step` steps of `epoch`."""
+        """Return the number of images left to train on in the run, after `step` steps of `epoch`, counted from 0."""
         done = min(step * self.phase(epoch).global_batch, self.examples)
         return (self.epochs - epoch) * self.examples - done
 
@@ -71,7 +71,8 @@ class Schedule:
 def global_batch(settings: Settings, ranks: int) -> int:
     """Return the number of images in a step over all ranks, for a run without image phases.
 
-    It is the setting `global_batch` if set, otherwise `batch_per_rank` times the ranks, at most `global_batch_limit`.
+    The result is the setting `global_batch` if set, otherwise `batch_per_rank` times the ranks, at most
+    `global_batch_limit`.
     """
     if settings.global_batch:
         return settings.global_batch

@@ -29,7 +29,7 @@ _SEED_RANGE: Final = 2**31 - 2
 
 
 class OtherNetworkError(ReportedError, ValueError):
-    """The variables belong to another network."""
+    """The arrays belong to another network. The message does not name their file."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class TrainState:
 def new_state(settings: Settings, data: Dataset, schedule: Schedule) -> TrainState:
     """Build model and optimizer, with initial weights from the seed. This sets the random seeds of the whole process.
 
-    Raises ReportedError if image sizes do not fit.
+    Raises the errors of `build_model` and `make_optimizer`.
     """
     keras.utils.set_random_seed(settings.seed)
     model = build_model(settings, data, schedule)

@@ -48,9 +48,9 @@ def train_and_evaluate(
 ) -> TrainingEnd:
     """Train until the last epoch or until a stop is requested; return the final position and whether it was stopped.
 
-    Rank 0 writes metrics, checkpoints and the result.
-
-    `started`: Unix time at which the process started. Raises ReportedError on all ranks.
+    Rank 0 writes metrics, checkpoints and the result, and prints. `host`: this rank's host name; None: the system's
+    name. `started`: Unix time at which the process started. Horovod is initialized here; the caller calls
+    `distributed.leave`. Raises ReportedError on all ranks.
     """
     with distributed.raising_lost_ranks():
         ranks = distributed.join()

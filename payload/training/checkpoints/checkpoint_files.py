@@ -120,7 +120,10 @@ class CheckpointStore:
         self._damaged: set[str] = set()
 
     def claim(self) -> None:
-        """Record this process as the only writer. Raises ReportedError if the storage is not writable."""
+        """Record this process as the only writer. An earlier writer then stops at its next checkpoint.
+
+        Raises ReportedError if the storage is not writable.
+        """
         fields = {"id": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid()}
         writer = json.dumps({**fields, "time": round(time.time(), 3)}).encode()
         self.storage.set_writer(writer)
@@ -147,8 +150,9 @@ class CheckpointStore:
     ) -> tuple[str, int]:
         """Write a checkpoint durably, then remove those not retained; return its name and size in bytes.
 
-        Raises ReportedError, for example if the disk is full. Earlier checkpoints then stay unchanged. Raises
-        SupersededError if another process has claimed the storage since this one did.
+        A checkpoint at the same position is replaced. Raises ReportedError, for example if the disk is full. Earlier
+        checkpoints then stay unchanged. Raises SupersededError if another process has claimed the storage since
+        `claim`.
         """
         name = name_of(progress)
         size = size_of(arrays)

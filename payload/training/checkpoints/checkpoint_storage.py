@@ -41,7 +41,7 @@ class DirectoryStorage:
         self.path = path
 
     def address(self, name: str = "") -> str:
-        """Return the path of a checkpoint, or of the directory."""
+        """Return the path of a checkpoint, or of the directory if `name` is "". It need not exist."""
         return str(self.path / name)
 
     def names(self) -> list[str]:
@@ -78,7 +78,7 @@ class DirectoryStorage:
 
     @contextlib.contextmanager
     def arrays(self, name: str) -> Iterator[IO[bytes]]:
-        """Open a checkpoint's arrays. Raises OSError."""
+        """Open the file of a checkpoint's arrays for reading within a block. Raises OSError."""
         with (self.path / name / ARRAYS).open("rb") as file:
             yield file
 
@@ -102,7 +102,7 @@ class DirectoryStorage:
         replace_file(self.path / WRITER, writer)
 
     def writer(self) -> bytes | None:
-        """Return the record of the latest writer, or None. Raises StorageError."""
+        """Return what the latest `set_writer` of any process wrote; None if there was none. Raises StorageError."""
         path = self.path / WRITER
         with storing(path):
             try:
@@ -125,7 +125,7 @@ class S3Storage:
         self._objects, self._sleep = objects, sleep
 
     def address(self, name: str = "") -> str:
-        """Return the address of a checkpoint, or of the prefix."""
+        """Return the address of a checkpoint, or of the prefix if `name` is "". It need not exist."""
         return self._objects.address(name)
 
     def names(self) -> list[str]:
@@ -166,7 +166,7 @@ class S3Storage:
 
     @contextlib.contextmanager
     def arrays(self, name: str) -> Iterator[IO[bytes]]:
-        """Stream a checkpoint's arrays. Raises FileNotFoundError, BucketError."""
+        """Stream a checkpoint's arrays within a block. Raises FileNotFoundError, BucketError."""
         with self._objects.get(f"{name}/{ARRAYS}") as file:
             yield file
 
@@ -190,7 +190,7 @@ class S3Storage:
         self._objects.put(WRITER, len(writer), lambda file: _write(file, writer))
 
     def writer(self) -> bytes | None:
-        """Fetch the record of the latest writer, or None. Raises BucketError."""
+        """Fetch what the latest `set_writer` of any process wrote; None if there was none. Raises BucketError."""
         try:
             with self._objects.get(WRITER) as file:
                 return file.read()

@@ -68,7 +68,7 @@ class SavePolicy:
         return max(wanted_s, statistics.mean(self._costs_s) / self.cost_limit)
 
     def within_epoch(self) -> bool:
-        """Return whether a checkpoint is due by the clock."""
+        """Return whether a checkpoint is due by the clock; always False if `minutes` is 0."""
         return self.minutes > 0 and self.clock() - self._last >= self.interval_s
 
     def saved(self) -> None:
@@ -76,7 +76,7 @@ class SavePolicy:
         self._last = self.clock()
 
     def wrote(self, *, cost_s: float, written_s: float) -> None:
-        """Record the training time that a checkpoint cost, and the time until it was written."""
+        """Record the training time that a checkpoint cost, and the time from the copy until it was written, seconds."""
         self._costs_s.append(cost_s)
         self._written_s = written_s
 

@@ -118,7 +118,9 @@ class CheckpointReporter:
 
 
 class CheckpointSaver:
-    """Save checkpoints when they are due. One thread at a time writes. Only `failed` may be used on ranks other than 0.
+    """Save checkpoints when they are due. One thread at a time writes.
+
+    On ranks other than 0, only `failed`, `begin_epoch` and `close` may be used.
 
     Rank 0 decides by its own clock, without communication. After a step all ranks have the same weights, and everything
     else in a checkpoint belongs to rank 0.
@@ -190,15 +192,15 @@ class CheckpointSaver:
         self._check()
 
     def save_stopped(self, progress: Progress) -> str:
-        """Save a checkpoint within an epoch, wait until it is written, and return its name. Raises ReportedError."""
+        """Save a checkpoint, wait until it is written, and return its name. Raises ReportedError if this fails."""
         self.save(progress)
         self.finish()
         return name_of(progress)
 
     def save(self, progress: Progress, accuracy: float | None = None) -> None:
-        """Wait for the checkpoint in progress, copy the variables and start writing.
+        """Wait for the checkpoint in progress, copy the variables, and start a thread that writes the new one.
 
-        An error is stored, not raised. While an error is stored, no further checkpoint is written.
+        An error is stored, not raised. While an error that ends the run is stored, no further checkpoint is written.
         """
         began = time.monotonic()
         self._wait()
@@ -210,7 +212,7 @@ class CheckpointSaver:
         self._was_writing = True
 
     def finish(self) -> None:
-        """Wait until the last checkpoint is written, and report it. Raises ReportedError if it could not be written."""
+        """Wait until the last checkpoint is written, and report it. Raises ReportedError if it was not written."""
         self._wait()
         self._check()
         self._settle()

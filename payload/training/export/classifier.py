@@ -94,7 +94,8 @@ def load(given: Path, size: tuple[int, int] | None = None, *, trust_model: bool 
 
     `size`: height and width of the images, for a network that accepts any size; None: those in model.json.
     `trust_model`: also load a SavedModel, and a .keras file with other classes than this project's networks. Such files
-    can read and write this user's files. ONNX needs no TensorFlow. Raises ModelError.
+    can read and write this user's files. ONNX needs no TensorFlow. Raises ModelError if there is no model, or it cannot
+    be loaded.
     """
     path, folder = locate(given)
     if path.is_dir() and not trust_model:

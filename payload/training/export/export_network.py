@@ -38,7 +38,8 @@ def export_network(directory: Path, spec: ModelSpec, state: TrainState, steps: i
     """Export the network of a run after `steps` steps to a directory; return its card.
 
     If the run evaluates the moving average of its weights, the average is exported. An existing directory is replaced.
-    `onnx`: also write model.onnx. Raises StorageError, OnnxError.
+    `onnx`: also write model.onnx. Raises StorageError. Raises OnnxError if the network cannot be converted; an existing
+    directory then stays unchanged.
     """
     with state.optimizer.averaged():
         return write_export(directory, state.model, card_of(spec, state, steps), onnx=onnx)
@@ -48,8 +49,8 @@ def write_export(directory: Path, network: Any, card: ModelCard, *, onnx: bool =
     """Export a network to model.keras, saved_model/ and model.json in a directory, atomically; return its card.
 
     `network` takes float32 pixels, 0 to 1, and returns logits. The exported models take uint8 pixels and return
-    probabilities. An existing directory is replaced. `onnx`: also write model.onnx, which the card describes. Raises
-    StorageError, OnnxError.
+    probabilities. An existing directory is replaced. `onnx`: also write model.onnx, which the returned card describes.
+    Raises StorageError and OnnxError as `export_network` does.
     """
     serving = serving_model(network)
     partial = directory.with_name(f".{directory.name}.partial")

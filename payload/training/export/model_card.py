@@ -68,7 +68,7 @@ class ModelCard:
 
 
 def read_card(folder: Path) -> ModelCard | None:
-    """Read model.json; return None if it does not exist. Raises ModelError."""
+    """Read model.json in a folder; return None if it does not exist. Raises ModelError if it is damaged."""
     path = folder / DESCRIPTION_FILE
     try:
         return card_from(path.read_text(encoding="utf-8"), path)
@@ -80,7 +80,7 @@ def read_card(folder: Path) -> ModelCard | None:
 
 
 def card_from(text: str, path: Path) -> ModelCard:
-    """Parse the JSON text of a model card. `path` is used in errors. Raises ModelError."""
+    """Parse the JSON text of a model card. `path`: file to name in a ModelError, which a malformed text raises."""
     try:
         document: dict[str, Any] = json.loads(text)
         onnx = OnnxFile(**document["onnx"]) if document.get("onnx") else None
@@ -100,7 +100,7 @@ def locate(given: Path) -> tuple[Path, Path]:
     """Return the model file to load and the directory of its model.json. Keras is preferred to ONNX and SavedModel.
 
     `given`: an export, a run's directory with an export, a .keras file, an .onnx file, or a SavedModel. Raises
-    ModelError.
+    ModelError if it is none of these. The model.json may be missing.
     """
     if not given.exists():
         raise ModelError(f"{given}: no such file or directory; pass {KINDS}, or the directory of an export")

@@ -51,7 +51,8 @@ def require_converter() -> None:
 def onnx_model(serving: Any, card: ModelCard) -> Any:
     """Convert a Keras model from images, uint8 [N, height, width, channels], to probabilities; return the ONNX model.
 
-    Its outputs are `probabilities`, float32 [N, classes], and `classes`, int64 [N]. Raises OnnxError.
+    Its outputs are `probabilities`, float32 [N, classes], and `classes`, int64 [N]: the most likely class. Raises
+    OnnxError if a package is missing or the network cannot be converted.
     """
     require_converter()
     weights = [*serving.trainable_variables, *serving.non_trainable_variables]
@@ -198,7 +199,7 @@ def _name_axes(value: Any, names: Sequence[str]) -> None:
 
 
 def save(model: Any, path: Path) -> None:
-    """Write a model to a file and validate it with ONNX. Raises OnnxError, OSError."""
+    """Write a model to a file, then validate the file with ONNX. Raises OSError, or OnnxError for an invalid file."""
     import onnx
 
     onnx.save(model, str(path))

@@ -43,12 +43,10 @@ def trial_images(size: tuple[int, int], channels: int) -> npt.NDArray[np.uint8]:
 
 
 def largest_difference(path: Path, model: Any, size: tuple[int, int]) -> float:
-    """Return the largest difference between the file's and the model's probabilities.
+    """Return the largest absolute difference between the file's and the model's probabilities on `trial_images`.
 
-    Raises OnnxError if a difference exceeds the tolerance.
-
-    `model`: from uint8 images to probabilities. If it accepts any size, two sizes are tried. It runs on the CPU,
-    because a GPU may multiply with lower precision.
+    Raises OnnxError if a difference exceeds the tolerance. `model`: from uint8 images to probabilities. If it accepts
+    any size, two sizes are tried. It runs on the CPU, because a GPU may multiply with lower precision.
     """
     import tensorflow as tf
 
@@ -75,11 +73,9 @@ def write_onnx(path: Path, network: Any, card: ModelCard) -> OnnxFile:
     """Write a network as ONNX; return the file's description.
 
     `network` takes float32 pixels, 0 to 1, and returns logits. The ONNX file takes uint8 pixels and returns
-    probabilities.
-
-    The file's probabilities are compared with Keras's on test images. Layers with half precision compute in float32 in
-    the ONNX file, because ONNX Runtime has no bfloat16 convolution for CPUs. Their weights are float32 in any case.
-    Raises OnnxError, also if the probabilities differ too much, and OSError.
+    probabilities. The file's probabilities are compared with Keras's on test images. Layers with half precision compute
+    in float32 in the ONNX file, because ONNX Runtime has no bfloat16 convolution for CPUs. Their weights are float32 in
+    any case. Raises OnnxError, also if the probabilities differ too much, and OSError.
     """
     from payload.training.export.serving_model import serving_model  # imports Keras, which only the export needs
 

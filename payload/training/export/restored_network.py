@@ -39,10 +39,11 @@ class Restored:
 
 
 def restore(run_dir: Path, name: str = "") -> Restored:
-    """Restore a run's network and optimizer. `name`: name of a checkpoint; "": the newest valid one.
+    """Build a run's network and optimizer, and set their variables from a checkpoint.
 
-    Raises NoCheckpointError if there is no such checkpoint or it is damaged, and another ReportedError if the settings
-    or a bucket cannot be read.
+    `name`: name of the checkpoint; "": the newest valid one. Raises NoCheckpointError if there is no such checkpoint or
+    it is damaged, and another ReportedError if the settings or a bucket cannot be read, or the checkpoint belongs to
+    another network.
     """
     model_spec = read_model_spec(run_dir)
     checkpoint, faults = _checkpoint(store_for(model_spec.settings, run_dir), name)

@@ -8,9 +8,9 @@ import keras
 
 
 def serving_model(network: Any, *, in_float32: bool = False) -> Any:
-    """Return a copy of a network that takes image bytes and returns probabilities, with only Keras's own layers.
+    """Return a copy of a network that takes pixels, uint8, and returns probabilities, with only Keras's own layers.
 
-    `in_float32`: let layers with half precision compute in float32.
+    `network` takes pixels, 0 to 1, and returns logits. `in_float32`: let layers with half precision compute in float32.
     """
     own = keras.models.clone_model(network, clone_function=_stock_in_float32 if in_float32 else _stock)
     own.set_weights(network.get_weights())

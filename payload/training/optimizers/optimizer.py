@@ -78,7 +78,7 @@ class LossScale:
 
     @property
     def variables(self) -> list[Any]:
-        """Return the variables to save in checkpoints."""
+        """Return the Keras variables to save in checkpoints."""
         return [self._scale, self._good_steps]
 
     def scaled(self, loss: Any) -> Any:
@@ -147,7 +147,7 @@ class Optimizer:
             self._update(gradients)
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Use the moving average of the weights within a block, if one is kept."""
+        """Use the moving average as the model's weights within a block; without one, the block changes nothing."""
         return self.average.in_use() if self.average else contextlib.nullcontext()
 
     def _update(self, gradients: Sequence[Any]) -> None:

@@ -57,7 +57,7 @@ class Confusion:
         return [(self.labels[a], self.labels[b], int(wrong[a, b])) for a, b in pairs if wrong[a, b]]
 
     def document(self) -> dict[str, Any]:
-        """Return the matrix and its statistics as JSON values."""
+        """Return the content of confusion.json: the matrix and its statistics."""
         return {
             "images": self.images,
             "accuracy": self.accuracy,
@@ -129,7 +129,7 @@ def mistakes_of(
 
 
 def surest(mistakes: Iterable[Mistake], most: int = MOST) -> list[Mistake]:
-    """Return at most `most` mistakes with the highest confidence, highest first, independent of the input's order."""
+    """Return the mistakes with the highest confidence, highest first, at most `most`. The input may have any order."""
     return sorted(mistakes, key=lambda each: (-each.confidence, each.label, each.taken_for, each.png))[:most]
 
 

@@ -19,7 +19,10 @@ class Metrics:
     """Append events to metrics.jsonl. Each line is a JSON object, and is complete as soon as it is written."""
 
     def __init__(self, run_dir: Path, *, started: float) -> None:
-        """Open the file. `started`: Unix time to measure `elapsed_s` from. Raises StorageError."""
+        """Open the file to append, or create it and `run_dir`. Raises StorageError.
+
+        `started`: Unix time to measure each event's `elapsed_s` from.
+        """
         self._path = run_dir / METRICS_FILE
         self._started = started
         self._last_step = -STEP_INTERVAL_S

@@ -46,7 +46,7 @@ class Profiler:
         self.profiled += 1
 
     def after(self, number: int) -> None:
-        """Write the profile if all its steps are done after step `number`. Raises StorageError."""
+        """Write the profile if step `number`, which is done, is the last in the span or later. Raises StorageError."""
         if self._span is not None and number >= self._span.last:
             self.close()
 

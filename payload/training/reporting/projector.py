@@ -43,9 +43,10 @@ def image_count(available: int, features: int) -> int:
 def write_projector(
     events: Path, *, features: npt.NDArray[Any], truth: Sequence[str], recognized: Sequence[str], images: Pixels
 ) -> None:
-    """Write the points of [N, D] features with their class names and images [N, height, width, 1 or 3].
+    """Write the points of [N, D] features with their images, [N, height, width, 1 or 3], to the directory `events`.
 
-    The configuration is written last, so that TensorBoard never sees a partial embedding. Raises StorageError.
+    `truth`, `recognized`: names of the true and predicted class of each image. The configuration is written last, so
+    that TensorBoard never sees a partial embedding. Raises StorageError.
     """
     folder = events / _FOLDER
     with storing(folder):

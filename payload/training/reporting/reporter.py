@@ -50,7 +50,7 @@ class Reporter:
 
     @property
     def waited_s(self) -> float:
-        """Return how long this rank waited for its images in the current epoch, s."""
+        """Return the seconds that this rank has waited for its images in the current epoch."""
         return self._timer.waited_s
 
     def start(self, start_point: StartPoint) -> None:
@@ -205,10 +205,10 @@ class Reporter:
         if self._tensorboard:
             self._tensorboard.end()
 
-    def stopped(self, progress: Progress, checkpoint: str | None) -> None:
+    def stopped(self, progress: Progress, checkpoint: str) -> None:
         """On rank 0, report a run that was stopped on request, in metrics.jsonl and as a printed line.
 
-        `checkpoint`: name of the last checkpoint, if there is one.
+        `checkpoint`: name of the checkpoint to resume from.
         """
         if not self._metrics:
             return

@@ -103,7 +103,7 @@ class Result:
 
 
 def write_result(run_dir: Path, result: Result) -> Path:
-    """Write result.json atomically, and return its path. Raises StorageError."""
+    """Write result.json to the run's directory atomically, and return its path. Raises StorageError."""
     path = run_dir / RESULT_FILE
     replace_file(path, json.dumps(dataclasses.asdict(result), indent=2).encode() + b"\n")
     return path

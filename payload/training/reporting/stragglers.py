@@ -62,11 +62,11 @@ class StragglerWatch:
         self._seconds, self._steps, self._last_s = 0.0, 0, 0.0
 
     def step(self, own_s: Sequence[float], seconds: float) -> list[Straggler]:
-        """Count the previous step; return the ranks that have become stragglers or have recovered.
+        """Count the previous step; return the ranks that have now become stragglers or recovered, usually none.
 
-        The result is empty until a window of steps is complete. The ranks' own parts of a step are known one step
-        later. So `own_s` has each rank's seconds for the previous step, all zero if unknown (at the first step of an
-        epoch), but `seconds` is the duration of the current step. It is stored for the next call.
+        `own_s`: each rank's seconds for its own part of the previous step, all zero if unknown (at the first step of an
+        epoch). `seconds`: duration of the current step, which counts at the next call, when its own parts are known. A
+        rank is reported once per change, after WINDOWS consecutive windows of steps agree.
         """
         before_s, self._last_s = self._last_s, seconds
         if len(own_s) != len(self._hosts) or not any(own_s):

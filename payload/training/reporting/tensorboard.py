@@ -43,7 +43,8 @@ class TensorBoard:
     def start(self, epoch: int) -> None:
         """Add tables of the run and its settings.
 
-        With `pictures`, also add training images as after `epoch` epochs, and the first filters.
+        With the setting `pictures`, also add the first filters, and training images of the epoch that follows `epoch`
+        completed epochs. Raises StorageError.
         """
         self._events.text("run", run_table(self._plan, self._state.model.count_params()))
         self._events.text("settings", settings_table(self._plan.settings))
@@ -69,7 +70,10 @@ class TensorBoard:
             self._events.histograms(epoch, histogram_arrays(self._state))
 
     def end(self) -> None:
-        """With `pictures`, add training images of the last epoch, the first filters and embeddings of test images."""
+        """With the setting `pictures`, add training images of the last epoch, the first filters and embeddings.
+
+        The embeddings are those of test images, which are read and classified here. Raises StorageError.
+        """
         epochs = self._plan.schedule.epochs
         if self._plan.settings.pictures:
             self._pictures(epoch=epochs - 1, step=epochs)
@@ -116,7 +120,10 @@ def _through(model: Any, batches: Iterator[Any]) -> tuple[npt.NDArray[Any], ...]
 
 
 def augmented_images(plan: TrainingPlan, epoch: int) -> Pixels:
-    """Return rank 0's first training images of an epoch, at most SAMPLES, with all random changes, as bytes."""
+    """Return rank 0's first training images of an epoch, at most SAMPLES, with all random changes.
+
+    The result is uint8 [N, height, width, channels]. Epochs count from 0.
+    """
     batches = training_batches(
         plan.data.train,
         plan.training_view(epoch),

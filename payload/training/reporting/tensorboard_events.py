@@ -57,7 +57,7 @@ class Events:
                 )
 
     def pictures(self, step: int, name: str, pictures: npt.NDArray[np.uint8]) -> None:
-        """Add pictures, [N, height, width, 1 or 3]. Raises StorageError."""
+        """Add pictures, [N, height, width, 1 or 3], under one name. Raises StorageError."""
         with self._writing():
             tf.summary.image(name, pictures, step=step, max_outputs=len(pictures))
 
