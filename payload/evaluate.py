@@ -18,7 +18,15 @@ from agent.errors import ReportedError
 from agent.files.atomic_write import storing
 from payload.model_arguments import EXIT_FAILED, Parser, add_model_arguments, quiet_tensorflow, report_error
 from payload.settings.parser import integer, path_argument
-from payload.training.export.model_card import DESCRIPTION_FILE, EXPORT_AGAIN, ModelCard, ModelError, locate, read_card
+from payload.training.export.model_card import (
+    DESCRIPTION_FILE,
+    EXPORT_AGAIN,
+    KERAS_FILE,
+    ModelCard,
+    ModelError,
+    locate,
+    read_card,
+)
 
 COMMAND = "payload.evaluate"
 
@@ -36,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
         help="directory of the data set, or s3://BUCKET/PREFIX; default: the run's, unless it is in a bucket",
     )
     parser.add_argument(
-        "--batch", type=integer, default=0, help="images per batch; default: a number that is sure to fit"
+        "--batch", type=integer, default=0, help="images per batch; default: up to 512, fewer for large images"
     )
     parser.add_argument(
         "--confusion", type=path_argument, metavar="DIR", help="directory for confusion.json and mistakes.json"
@@ -64,7 +72,7 @@ def _evaluate(given: argparse.Namespace) -> dict[str, Any]:
     if card is None:
         missing = f"{folder}: {DESCRIPTION_FILE} is missing"
         raise ModelError(f"{missing}, so the images that {path.name} was trained on are unknown; {EXPORT_AGAIN}")
-    settings = settings_from(card.settings)
+    settings = settings_from(card.settings, folder / DESCRIPTION_FILE)
     if card.data_dir and not given.data_dir:  # not trusted, because the ranks wrote it, like all files of a run
         address = str(card.data_dir)
         if address.startswith(SCHEME):
@@ -101,12 +109,12 @@ def _measure(given: argparse.Namespace, path: Path, card: ModelCard, split: Any)
     )
 
     if path.suffix != ".keras" or path.is_dir():
-        raise ModelError(f"{path}: has no logits to measure; pass the model.keras next to it")
+        raise ModelError(f"{path}: returns no logits, which are needed here; pass the {KERAS_FILE} of the same export")
     classifier = load(path, trust_model=given.trust_model)
     if len(classifier.labels) != split.classes:
         raise ModelError(
             f"{path}: the model has {len(classifier.labels)} classes, but the data have {split.classes}; "
-            "use the model's data set"
+            "pass the directory of the model's own data set as --data-dir"
         )
     step = make_evaluation_step(classifier.network, confusion=True)
     view = View(size=card.size, rectangular=card.rectangular)

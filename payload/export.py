@@ -28,7 +28,10 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(prog=f"python -m {COMMAND}", description="Export the network of a run from a checkpoint.")
     parser.add_argument("--run-dir", type=path_argument, required=True, metavar="DIR", help="the run's directory")
     parser.add_argument(
-        "--checkpoint", default="", metavar="NAME", help="for example step-00000460; default: the latest"
+        "--checkpoint",
+        default="",
+        metavar="NAME",
+        help="checkpoint, for example step-00000460; default: the newest valid one",
     )
     parser.add_argument(
         "--into", type=path_argument, metavar="DIR", help="directory to create or replace; default: RUN_DIR/export"

@@ -134,7 +134,7 @@ def run_cell(cell: Cell, environ: Mapping[str, str], timeout_s: float) -> Figure
         printed = json.loads(done.stdout.rstrip().splitlines()[-1])
         return {**found, **printed, "images_per_s": cell.batch_size / statistics.median(printed["step_seconds"])}
     except (IndexError, KeyError, TypeError, ValueError):
-        return {**found, "failure": f"unexpected output of the cell's process: {done.stdout[-200:]!r}"}
+        return {**found, "failure": f"its process printed no valid result, but: {done.stdout[-200:]!a}"}
 
 
 def cell_environment(cell: Cell, environ: Mapping[str, str]) -> dict[str, str]:

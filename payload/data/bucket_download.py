@@ -24,7 +24,7 @@ FRESH_S: Final = 600.0
 """Time during which other ranks rely on a check of the copy. They start within seconds and wait for the check."""
 PROGRESS_INTERVAL_S: Final = 10.0
 """Time between progress messages."""
-_ELSEWHERE: Final = "to copy to another directory: --local-dir DIR"
+_ELSEWHERE: Final = "to copy to another directory, train with --local-dir DIR"
 _ADVICE: Final = {
     AccessDeniedError.kind: "add the bucket to data_buckets in cdk.json, run `fab up`, and `fab replace` workers that "
     "booted while cdk.json named no bucket, or let this host's role read the bucket; then repeat",

@@ -43,7 +43,7 @@ def _read(path: Path, classes: int) -> tuple[str, ...]:
     try:
         names = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
     except (OSError, UnicodeDecodeError) as error:
-        why = f"cannot be read: {unreadable(error)}; the file must have one name per line, in UTF-8"
+        why = f"cannot be read: {unreadable(error)}; it must be a readable text file in UTF-8, with one name per line"
         raise DataError(f"{path}: {why}") from error
     if len(names) < classes:
         raise DataError(

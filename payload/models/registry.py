@@ -40,9 +40,9 @@ class ImageShapeError(ReportedError, ValueError):
             able = [known.name for known in NETWORKS if known.any_size]
             near = difflib.get_close_matches(network.name, able, n=1, cutoff=0)[0]
             super().__init__(
-                f"images of several sizes: the weights of {network.name} depend on the size; use one size "
-                "for all, or a "
-                f"network for any size, for example {near}. All of these: {', '.join(able)}"
+                f"images of several sizes: the weights of {network.name} depend on the size; use one size for all "
+                "images, without --image-phases, --test-size and --rectangular-validation, or a --network for any "
+                f"size, for example {near}. All of these: {', '.join(able)}"
             )
         else:
             super().__init__(

@@ -73,7 +73,7 @@ def _override(settings: Settings, values: dict[str, Any]) -> Settings:
         held = values.get(phases, getattr(settings, phases))
         for name in flags:
             if name in values and held:
-                rule = f"{flag_of(phases)} set the {word}: change the phases, or turn them off with {flag_of(phases)}="
+                rule = f"{flag_of(phases)} sets the {word}: change the phases, or turn them off with {flag_of(phases)}="
                 raise SettingError(flag_of(name), values[name], rule)
     if "batch_per_rank" in values:  # the recipe's batch limit does not apply to a batch that the user sets
         values = {"global_batch": 0, "global_batch_limit": Settings().global_batch_limit, **values}
@@ -118,6 +118,6 @@ def _parser() -> SettingsParser:
     parser.add_argument("--variant", help="variant of the recipe; default: by the number of ranks")
     parser.add_argument("--run-dir", required=True, type=path_argument, help="directory of the run")
     parser.add_argument("--data-dir", help="directory of the data files, or s3://BUCKET/PREFIX")
-    parser.add_argument("--resume", action="store_true", default=None, help="continue from the latest checkpoint")
+    parser.add_argument("--resume", action="store_true", default=None, help="continue from the newest valid checkpoint")
     parser.add_settings()
     return parser

@@ -112,7 +112,8 @@ class BenchSettings:
                 "--message-bytes", _text(self.message_bytes), "must be multiples of 4, the size of a float32"
             )
         if not self.cells():
-            raise SettingError("--networks", None, "nothing to measure; give a network, or a number above 1 in --nodes")
+            rule = "nothing to measure; give a network, a number above 1 in --nodes, --input-size or --storage-mib"
+            raise SettingError("--networks", None, rule)
 
     def cells(self) -> tuple[Cell, ...]:
         """Return all cells: training, allreduce, input, and files. Cells to compare are adjacent.
@@ -180,7 +181,7 @@ class BenchConfig:
         `--resume` is accepted, but has no effect, because cells that were measured before are always skipped.
         """
         parser = SettingsParser(prog="python -m payload.bench.ranks", allow_abbrev=False)
-        parser.add_argument("--run-dir", required=True, type=path_argument)
+        parser.add_argument("--run-dir", required=True, type=path_argument, help="directory of the run")
         parser.add_argument("--resume", action="store_true", default=None, help="measure only missing cells")
         parser.add_settings(BenchSettings)
         values = parser.given(argv)

@@ -14,7 +14,8 @@ _PHASE: Final = re.compile(
     r"(?P<start>[0-9]+):(?P<size>[0-9]+)/(?P<batch>[0-9]+)(?:/(?P<crop>0?\.[0-9]+|1|0))?(?P<rectangular>/rectangular)?"
 )
 GRAMMAR: Final = (
-    "must be phases START:SIZE/GLOBAL_BATCH[/SMALLEST_CROP][/rectangular] separated by commas, for example 0:128/512"
+    "must be phases START:SIZE/GLOBAL_BATCH[/SMALLEST_CROP][/rectangular] separated by commas, with a size and batch "
+    "above 0, for example 0:128/512"
 )
 
 

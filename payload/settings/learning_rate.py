@@ -19,6 +19,12 @@ GRAMMAR: Final = (
     "must be pieces START-END:RATE or START-END:FIRST..LAST separated by commas, for example 0-5:0.1..1,5-20:1"
 )
 
+LOWER_RATES: Final = (
+    "use lower rates (--rate-phases if set, otherwise --learning-rate, or a longer --warmup-epochs), in a new run or "
+    "with --resume from the last checkpoint"
+)
+"""Remedy for a run that diverged."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Piece:

@@ -44,19 +44,22 @@ class DataSettings:
         False, "keep the aspect ratio of test images instead of cropping them to squares"
     )
     classes: int = setting(
-        0, "number of classes of synthetic images; 0: as in the network's publication", low=0, high=1 << 20
+        0,
+        "number of classes of synthetic images (0: as in the network's publication) or of record files "
+        "(0: from the training labels)",
+        low=0,
+        high=1 << 20,
     )
     cache: str = setting(
         "auto",
-        "cache test images of record files in memory: always (test), never (none), or if they fit into a quarter of it",
+        "cache test images of record files in memory: always (test), never (none), or if they fit into a quarter of it "
+        "(auto)",
         choices=("auto", "test", "none"),
     )
     corrupt: str = setting(
         "error", "how to handle a damaged record: stop with an error, or skip and count it", choices=("error", "skip")
     )
-    local_dir: str = setting(
-        "", "directory on each node's disk for data from s3://; default: data in the home directory"
-    )
+    local_dir: str = setting("", "directory on each node's disk for data from s3://; default: ~/data")
     decode_threads: int = setting(
         0, "number of images to decode concurrently; 0: the rank's share of the cores", low=0, high=1024
     )
@@ -197,7 +200,10 @@ class OutputSettings:
         high=50,
     )
     keep_checkpoints: int = setting(
-        3, "number of checkpoints after epochs to keep; with 1, a run starts again if it is damaged", low=1, high=1000
+        3,
+        "number of checkpoints after epochs to keep; with 1, damage to this checkpoint loses all training",
+        low=1,
+        high=1000,
     )
     keep_best: bool = setting(False, "also keep the checkpoint with the best accuracy")
     checkpoint_dir: str = setting(

@@ -59,8 +59,9 @@ class RankLostError(ReportedError, ConnectionError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(
-            f"a rank exited or its host is lost: {reason}. See the last lines of that rank, or of the launcher; status "
-            "137 means killed, usually because memory ran out. Continue from the last checkpoint with --resume"
+            f"a rank exited or its host is lost: {reason}. See the last lines of that rank or of the launcher in the "
+            "log (`fab logs`); status 137 means killed, usually because memory ran out. To continue from the last "
+            "checkpoint: `fab resume`, or repeat the command with --resume"
         )
 
 

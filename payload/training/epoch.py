@@ -10,6 +10,7 @@ from typing import Any, Final
 from agent.errors import ReportedError
 from payload.data.dataset import Batch
 from payload.data.pipeline.batches import training_batches
+from payload.settings.learning_rate import LOWER_RATES
 from payload.training import distributed
 from payload.training.batch_feed import BatchFeed, empty_batch
 from payload.training.checkpoints.saver import CheckpointSaver
@@ -55,8 +56,7 @@ class DivergedError(ReportedError, ArithmeticError):
     def __init__(self, loss: float, epoch: int, step: int, learning_rate: float) -> None:
         self.epoch, self.step = epoch, step
         super().__init__(
-            f"the loss became {loss} at epoch {epoch}, step {step}, learning rate {learning_rate:g}; "
-            "lower --learning-rate or lengthen --warmup-epochs, in a new run or with --resume from the last checkpoint"
+            f"the loss became {loss} at epoch {epoch}, step {step}, learning rate {learning_rate:g}; {LOWER_RATES}"
         )
 
 

@@ -46,7 +46,8 @@ class Evaluator:
         *sums, images = self._sums(split, view, np.zeros(4, np.float64), measure, "evaluation")
         if not images:
             raise DataError(
-                f"none of the {split.examples} images for the evaluation can be read; replace the listed files"
+                f"none of the {split.examples} images for the evaluation can be read; replace the damaged files that "
+                "the lines above name"
             )
         loss, first, five = (float(value / images) for value in sums)
         return Scores(loss=loss, accuracy=first, top5_accuracy=five)

@@ -89,9 +89,10 @@ def schedule_for(settings: Settings, *, examples: int, ranks: int) -> Schedule:
     phases = _phases(settings, ranks)
     for phase in phases:
         if phase.global_batch > examples:
-            flag = "--image-phases" if settings.image_phases else "--global-batch"
-            rule = f"more than the {examples} training images; use a smaller batch or fewer ranks"
-            raise SettingError(flag, phase.global_batch, rule)
+            flag, fix = "--global-batch", "set a smaller --batch-per-rank or --global-batch, or use fewer ranks"
+            if settings.image_phases:
+                flag, fix = "--image-phases", "use smaller batches in the phases"
+            raise SettingError(flag, phase.global_batch, f"more than the {examples} training images; {fix}")
     if settings.rate_phases:
         rates: Piecewise | Decay = parse_pieces(settings.rate_phases, epochs)
         base = 0

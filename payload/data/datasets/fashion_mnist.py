@@ -18,7 +18,7 @@ def load_fashion_mnist(directory: Path, name: str = "Fashion-MNIST") -> tuple[Ar
     shape.
     """
     if not directory.is_dir():
-        raise IdxError(directory, "no such directory; set --data-dir to the directory of the IDX files")
+        raise IdxError(directory, "no such directory", "set --data-dir to the directory of the IDX files")
     train_images, train_labels = read_idx_pair(directory, "train", classes=CLASSES)
     test_images, test_labels = read_idx_pair(directory, "t10k", classes=CLASSES)
     return (

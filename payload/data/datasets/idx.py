@@ -21,11 +21,11 @@ _TYPES: Final = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4"
 
 
 class IdxError(DataError):
-    """An IDX file cannot be read. `path`: the file."""
+    """An IDX file cannot be read. Carries `path` and `fault`. The message also has the remedy."""
 
-    def __init__(self, path: Path, fault: str) -> None:
-        self.path = path
-        super().__init__(f"{path}: {fault}")
+    def __init__(self, path: Path, fault: str, remedy: str = "copy the file again") -> None:
+        self.path, self.fault = path, fault
+        super().__init__(f"{path}: {fault}; {remedy}")
 
 
 def find_idx(directory: Path, name: str) -> Path:
@@ -33,7 +33,8 @@ def find_idx(directory: Path, name: str) -> Path:
     for candidate in (directory / name, directory / f"{name}.gz"):
         if candidate.is_file():
             return candidate
-    raise IdxError(directory / name, "no such file, with or without .gz; set --data-dir to the directory of the file")
+    remedy = "set --data-dir to the directory of the file"
+    raise IdxError(directory / name, "no such file, with or without .gz", remedy)
 
 
 def read_idx(path: Path) -> npt.NDArray[Any]:
@@ -44,23 +45,20 @@ def read_idx(path: Path) -> npt.NDArray[Any]:
     """
     content = _content(path)
     if len(content) < 4:
-        raise IdxError(path, f"truncated: {len(content)} bytes, less than a header; copy the file again")
+        raise IdxError(path, f"truncated: {len(content)} bytes, less than a header")
     zeros, kind, dimensions = struct.unpack_from(">HBB", content)
     if zeros != 0 or kind not in _TYPES or not dimensions:
-        raise IdxError(path, f"not an IDX file: it starts with {content[:4].hex(' ')}; copy the file again")
+        raise IdxError(path, f"not an IDX file: it starts with {content[:4].hex(' ')}")
     start = 4 + 4 * dimensions
     if len(content) < start:
-        raise IdxError(
-            path, f"truncated: {len(content)} bytes, less than its header of {start} bytes; copy the file again"
-        )
+        raise IdxError(path, f"truncated: {len(content)} bytes, less than its header of {start} bytes")
     shape = struct.unpack_from(f">{dimensions}I", content, 4)
     dtype = np.dtype(_TYPES[kind])
     expected = start + math.prod(shape) * dtype.itemsize
     if len(content) != expected:
         fault = "truncated" if len(content) < expected else "too long"
         raise IdxError(
-            path,
-            f"{fault}: {len(content)} bytes, but the shape {shape} in its header needs {expected}; copy the file again",
+            path, f"{fault}: {len(content)} bytes, but the shape {shape} in its header needs {expected} bytes"
         )
     values = np.frombuffer(content, dtype, offset=start).reshape(shape)
     return values.astype(dtype.newbyteorder("="))
@@ -71,13 +69,14 @@ def _content(path: Path) -> bytes:
         content = path.read_bytes()
         return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
     except FileNotFoundError:
-        raise IdxError(path, "no such file; copy the file again") from None
+        raise IdxError(path, "no such file") from None
     except EOFError:
-        raise IdxError(path, "truncated: its gzip stream ends early; copy the file again") from None
+        raise IdxError(path, "truncated: its gzip stream ends early") from None
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise IdxError(path, f"damaged: {error}; copy the file again") from error
+        raise IdxError(path, f"damaged: {error}") from error
     except OSError as error:
-        raise IdxError(path, f"cannot be read: {error.strerror}; make it readable, or copy the file again") from error
+        remedy = "make it readable, or copy the file again"
+        raise IdxError(path, f"cannot be read: {error.strerror}", remedy) from error
 
 
 def read_idx_pair(directory: Path, prefix: str, *, classes: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
@@ -92,12 +91,11 @@ def read_idx_pair(directory: Path, prefix: str, *, classes: int) -> tuple[npt.ND
     if len(images) != len(labels):
         raise IdxError(
             label_file,
-            f"{len(labels)} labels, but {prefix}-images-idx3-ubyte has {len(images)} images; copy both files again",
+            f"{len(labels)} labels, but {prefix}-images-idx3-ubyte has {len(images)} images",
+            "copy both files again",
         )
     if len(labels) and labels.max() >= classes:
-        raise IdxError(
-            label_file, f"has label {labels.max()}, but labels must be 0 to {classes - 1}; copy the file again"
-        )
+        raise IdxError(label_file, f"has label {labels.max()}, but labels must be 0 to {classes - 1}")
     return images[..., np.newaxis], labels.astype(np.int32)
 
 
@@ -106,7 +104,7 @@ def _read(path: Path, *, dimensions: int) -> npt.NDArray[Any]:
     if values.ndim != dimensions or values.dtype != np.uint8:
         raise IdxError(
             path,
-            f"contains {values.dtype} values of shape {values.shape}; expected bytes in {dimensions} dimensions; "
+            f"contains {values.dtype} values of shape {values.shape}, but must have bytes in {dimensions} dimensions",
             "copy the file of this data set again",
         )
     return values

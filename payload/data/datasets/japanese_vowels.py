@@ -42,11 +42,11 @@ def bytes_of(coefficients: npt.NDArray[np.floating]) -> npt.NDArray[np.uint8]:
 
 
 def _part(prefix: str, word: str) -> ArraySplit:
-    images, labels = read_idx_pair(DIRECTORY, prefix, classes=CLASSES)
-    if images.shape[1:3] != (FRAMES, COEFFICIENTS):
-        raise IdxError(
-            DIRECTORY,
-            f"the sequences have (frames, coefficients) {images.shape[1:3]}, but must have {(FRAMES, COEFFICIENTS)}; "
-            "install deepcdk again",
-        )
+    try:
+        images, labels = read_idx_pair(DIRECTORY, prefix, classes=CLASSES)
+        if images.shape[1:3] != (FRAMES, COEFFICIENTS):
+            shape = f"{images.shape[1:3]}, but must have {(FRAMES, COEFFICIENTS)}"
+            raise IdxError(DIRECTORY, f"the sequences have (frames, coefficients) {shape}")
+    except IdxError as error:
+        raise IdxError(error.path, error.fault, "install deepcdk again, which includes this file") from error
     return ArraySplit(name=f"{word} sequences of Japanese vowels", images=images, labels=labels, classes=CLASSES)

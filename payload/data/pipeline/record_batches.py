@@ -211,5 +211,6 @@ def _find_damaged(reader: RecordReader, share: Share, error: Exception) -> None:
     if not found:
         raise DataError(
             f"the {reader.split.name} could not be prepared, although each image can be decoded: "
-            f"{first_line(error)}; if memory ran out, use a smaller batch"
+            f"{first_line(error)}; if memory ran out, use a smaller batch: in training --batch-per-rank or "
+            "--global-batch, in payload.evaluate --batch"
         ) from error

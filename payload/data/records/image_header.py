@@ -38,11 +38,11 @@ def read_header(data: LazyBytes) -> ImageHeader:
         return _checked(PNG, height, width)
     if len(data) < 4 or data.part(0, 2) != b"\xff\xd8":
         start = data.part(0, min(8, len(data))).hex(" ")
-        raise ValueError(f"neither JPEG nor PNG: it starts with {start or 'nothing'}")
+        raise ValueError(f"its image is neither JPEG nor PNG: it starts with {start or 'nothing'}")
     place = 2
     for _ in range(_MAX_SEGMENTS):
         if data.part(place, 1) != b"\xff":
-            raise ValueError(f"a damaged JPEG: no marker at byte {place}")
+            raise ValueError(f"its image is a damaged JPEG: no marker at byte {place}")
         marker = data.part(place + 1, 1)[0]
         if marker == 0xFF:  # a byte of padding before the marker
             place += 1
@@ -56,10 +56,10 @@ def read_header(data: LazyBytes) -> ImageHeader:
         if marker in (0xD9, 0xDA):
             break
         place += int(struct.unpack(">H", data.part(place, 2))[0])
-    raise ValueError("a damaged JPEG: it has no size")
+    raise ValueError("its image is a damaged JPEG: it has no size")
 
 
 def _checked(kind: int, height: int, width: int) -> ImageHeader:
     if not height or not width:
-        raise ValueError(f"an image of {height} x {width} pixels")
+        raise ValueError(f"its image has {height} x {width} pixels")
     return ImageHeader(kind=kind, height=height, width=width)

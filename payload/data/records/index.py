@@ -201,7 +201,7 @@ def scan(path: Path, *, skip: bool = False) -> tuple[npt.NDArray[Any], int, list
                 break  # the start of the next record is unknown
             try:
                 rows.append(_row(descriptor, offset, length))
-            except (ValueError, UnicodeDecodeError) as error:
+            except ValueError as error:
                 fix = "" if skip else "; copy the file or make it again, or skip such records with --corrupt skip"
                 _note(RecordError(path, offset, f"{error}{fix}"), damage, skip)
             offset += HEADER + length + FOOTER

@@ -272,7 +272,11 @@ def _parse(argv: Sequence[str]) -> MakerOptions:
     parser.add_argument(
         "--corrupt", choices=("error", "skip"), default="error", help="how to handle a damaged image (error)"
     )
-    parser.add_argument("--validation-list", type=path_argument, help="file with the classes of the validation images")
+    parser.add_argument(
+        "--validation-list",
+        type=path_argument,
+        help="file with the classes of the validation images: lines FILE CLASS, or CLASS for each file in sorted order",
+    )
     given = vars(parser.parse_args(list(argv)))
     return MakerOptions(skip=given.pop("corrupt") == "skip", **given)
 

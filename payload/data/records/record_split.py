@@ -120,7 +120,7 @@ def open_records(
     first, *others = sets
     for other in others:
         if not np.array_equal(first.table["label"], other.table["label"]):
-            rule = "both must contain the same examples in the same order; make both again"
+            rule = "both must contain the same examples in the same order; make both again from the same images"
             raise DataError(f"{first.directory} and {other.directory} have different records: {rule}")
     if not len(first.table):
         raise DataError(f"{first.directory}: no record of the {what} can be read; copy the files again")
@@ -158,7 +158,12 @@ def open_record_splits(
         directory, TRAINING, what=f"training images of {name}", first_label=None, skip=skip, cache=cache
     )
     train.classes = classes or train.classes
-    if not with_test and not _has(directory, TEST):
+    if not _has(directory, TEST):
+        if with_test:
+            raise DataError(
+                f"{directory}: no record files {TEST[0]}-00000-of-NNNNN; copy the files of the test images there, or "
+                "hold back training images with --validation-fraction"
+            )
         return _checked(train), None
     test, _ = open_records(directory, TEST, what=f"test images of {name}", first_label=begin, skip=skip, cache=cache)
     test.classes = train.classes

@@ -196,7 +196,7 @@ def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}; copy the image again") from error
+        raise DataError(f"{path}: cannot be read: {error.strerror}; make it readable, or copy it again") from error
 
 
 def _record(image: SourceImage, content: bytes) -> bytes:

@@ -111,7 +111,9 @@ def _listed(root: Path, folder: Path, classes: tuple[str, ...], listing: Path | 
     try:
         text = listing.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{listing}: cannot be read: {unreadable(error)}; pass a text file in UTF-8") from error
+        raise DataError(
+            f"{listing}: cannot be read: {unreadable(error)}; pass a readable text file in UTF-8"
+        ) from error
     images = _images(folder)
     named = {path.stem: path for path in images}
     labels = {name: label for label, name in enumerate(classes)}

@@ -32,12 +32,14 @@ class LazyBytes:
     def part(self, start: int, size: int) -> bytes:
         """Return `size` bytes from `start`. Raises ValueError beyond the end, or if too few bytes can be fetched."""
         if size < 0 or start < 0 or start + size > self._length:
-            raise ValueError(f"expected {size} bytes at byte {start}, but the data ends at byte {self._length}")
+            raise ValueError(
+                f"truncated: expected {size} bytes at byte {start}, but the data ends at byte {self._length}"
+            )
         if not self._start <= start or start + size > self._start + len(self._window):
             self._start = start
             self._window = self._fetch(start, min(max(size, WINDOW), self._length - start))
             if len(self._window) < size:
-                raise ValueError(f"expected {size} bytes at byte {start}, but read {len(self._window)}")
+                raise ValueError(f"truncated: expected {size} bytes at byte {start}, but read {len(self._window)}")
         return self._window[start - self._start : start - self._start + size]
 
     def varint(self, start: int) -> tuple[int, int]:
@@ -78,10 +80,10 @@ def locate(data: LazyBytes) -> ImageLocation:
     label: int | None = None
     for features in _fields(data, 0, len(data), 1):
         for entry in _fields(data, *features, 1):
-            key = "".join(data.part(start, end - start).decode("utf-8") for start, end in _fields(data, *entry, 1))
-            if key == IMAGE:
+            key = b"".join(data.part(start, end - start) for start, end in _fields(data, *entry, 1))
+            if key == IMAGE.encode():
                 image = _value(data, entry, 1)
-            elif key == LABEL:
+            elif key == LABEL.encode():
                 label = _number(data, _value(data, entry, 3))
     if image is None or label is None:
         raise ValueError(f"the record has no {IMAGE if image is None else LABEL}")

@@ -144,10 +144,11 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     different = [name for name in before if name in now and before[name] != now[name]]
     for name in FIXED_SETTINGS:
         if name in different:
-            rule = f"the run to resume had {before[name]}; give {flag_of(name)} {before[name]}, or start a new run"
-            raise SettingError(flag_of(name), now[name], rule)
+            had = _text(before[name])
+            rule = f"the run to resume had {had}; give {flag_of(name)} {had}, or start a new run"
+            raise SettingError(flag_of(name), _text(now[name]), rule)
     return [f"{flag_of(name)} {_text(now[name])} (was {_text(before[name])})" for name in different]
 
 
 def _text(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return (",".join(map(str, value)) if isinstance(value, list) else str(value)) or '""'

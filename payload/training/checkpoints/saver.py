@@ -14,6 +14,7 @@ import numpy as np
 from agent.errors import ReportedError
 from agent.files.atomic_write import StorageError
 from agent.staging.s3_streams import BucketError
+from payload.settings.learning_rate import LOWER_RATES
 from payload.settings.training import OutputSettings
 from payload.training.checkpoints.checkpoint_files import CheckpointStore, KeptSettings, name_of
 from payload.training.checkpoints.save_policy import SavePolicy, StepCosts
@@ -62,10 +63,7 @@ class NotFiniteError(ReportedError, ArithmeticError):
 
     def __init__(self, name: str, step: int) -> None:
         self.name = name
-        super().__init__(
-            f"{name} is not finite after {step} steps, so no checkpoint was written; "
-            "lower --learning-rate, in a new run or with --resume from the last checkpoint"
-        )
+        super().__init__(f"{name} is not finite after {step} steps, so no checkpoint was written; {LOWER_RATES}")
 
 
 class CheckpointReporter:
@@ -260,7 +258,8 @@ class CheckpointSaver:
             except Exception as error:
                 self._error = ReportedError(
                     f"the checkpoint at step {progress.total_steps} could not be written: "
-                    f"{type(error).__name__}: {error}"
+                    f"{type(error).__name__}: {error}; to continue from the checkpoint before it: `fab resume`, or "
+                    "repeat the command with --resume"
                 )
                 self._error.__cause__ = error
             else:

@@ -120,7 +120,7 @@ def load(given: Path, size: tuple[int, int] | None = None, *, trust_model: bool 
     labels = card.labels if card else tuple(map(str, range(classes)))
     if len(labels) != classes:
         raise ModelError(
-            f"{folder}: model.json names {len(labels)} classes, but the model has {classes}; export it again"
+            f"{folder}: model.json names {len(labels)} classes, but the model has {classes}; {EXPORT_AGAIN}"
         )
     return Classifier(
         path=path,

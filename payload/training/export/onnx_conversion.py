@@ -25,7 +25,7 @@ PACKAGES: Final = ("tf2onnx", "onnx", "onnxruntime")
 RUNTIME_REQUIREMENT: Final = "onnxruntime>=1.23,<2"
 REQUIREMENTS: Final = ("tf2onnx==1.17.0", "onnx>=1.19,<2", RUNTIME_REQUIREMENT)
 """The same versions as in the group `node` of pyproject.toml."""
-_OTHER_FORMATS: Final = "to export only the other formats, omit --onnx or --export-onnx"
+OTHER_FORMATS: Final = "to export only the other formats, omit --onnx or --export-onnx"
 CARD_KEY: Final = "deepcdk.model"
 """Metadata key of the model card, stored as the JSON of model.json."""
 LABELS_KEY: Final = "labels"
@@ -61,7 +61,7 @@ def onnx_model(serving: Any, card: ModelCard) -> Any:
     if operations:
         raise OnnxError(
             f"{card.network} uses operations of TensorFlow that ONNX does not have: {', '.join(operations)}; "
-            f"{_OTHER_FORMATS}",
+            f"{OTHER_FORMATS}",
             operations,
         )
     _fold(model, _with_weights(model, weights))
@@ -95,7 +95,7 @@ def _converted(serving: Any, weights: Sequence[Any]) -> Any:
         )
     except Exception as error:  # each handler of tf2onnx raises different errors
         why = f"tf2onnx cannot convert {serving.name}: {first_line(error)}"
-        raise OnnxError(f"ONNX: {why}; {_OTHER_FORMATS}") from error
+        raise OnnxError(f"ONNX: {why}; {OTHER_FORMATS}") from error
     finally:
         log.setLevel(level)
     return model

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from payload.training.export.model_card import ModelCard, OnnxFile
-from payload.training.export.onnx_conversion import OPSET, PACKAGES, OnnxError, onnx_model, save
+from payload.training.export.onnx_conversion import OPSET, OTHER_FORMATS, PACKAGES, OnnxError, onnx_model, save
 
 ABSOLUTE: Final = 1e-5
 RELATIVE: Final = 1e-3
@@ -63,7 +63,7 @@ def largest_difference(path: Path, model: Any, size: tuple[int, int]) -> float:
             at = np.unravel_index(np.nanargmax(difference - RELATIVE * expected), difference.shape)
             raise OnnxError(
                 f"ONNX: {path.name} gives {found[at]:.6g} where Keras gives {expected[at]:.6g}, for class {at[1]} of "
-                f"images of {each[0]} x {each[1]}; model.onnx was removed, so use the other formats"
+                f"images of {each[0]} x {each[1]}; {OTHER_FORMATS}"
             )
         worst = max(worst, float(difference.max()))
     return worst

@@ -71,7 +71,7 @@ def _checkpoint(store: CheckpointStore, name: str) -> tuple[Checkpoint, tuple[st
         try:
             return read_checkpoint(store.storage, name), ()
         except DamagedCheckpointError as fault:
-            advice = "name another checkpoint, or fetch them again with `fab fetch --checkpoints`"
+            advice = "choose another --checkpoint, or fetch them again with `fab fetch --checkpoints`"
             raise NoCheckpointError(f"{fault}; {advice}") from fault
     checkpoint, damaged = store.newest_valid()
     if checkpoint is None:

@@ -10,11 +10,11 @@ from typing import Any
 
 from agent.errors import ReportedError, malformed
 from agent.files.atomic_write import replace_file
-from payload.settings import SETTINGS_FILE, Settings
+from payload.settings import SETTINGS_FILE, SettingError, Settings
 
 
 class ModelSpecError(ReportedError, ValueError):
-    """The settings.json of a run's directory is missing or damaged. The message names the file."""
+    """A file with a run's settings is missing or damaged, or needs another version. The message names the file."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,14 +46,14 @@ def write_model_spec(run_dir: Path, model_spec: ModelSpec) -> None:
 def read_model_spec(run_dir: Path) -> ModelSpec:
     """Read settings.json from a run's directory.
 
-    Raises ModelSpecError if the file is missing, malformed or has unknown settings, SettingError for an invalid value.
+    Raises ModelSpecError if the file is missing or malformed, or has unknown settings or invalid values.
     """
     path = run_dir / SETTINGS_FILE
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         lists = ("labels", "input_shape", "test_size")
         own: dict[str, Any] = {name: tuple(value) if name in lists else value for name, value in document.items()}
-        return ModelSpec(**{**own, "settings": settings_from(document["settings"])})
+        return ModelSpec(**{**own, "settings": settings_from(document["settings"], path)})
     except FileNotFoundError:
         raise ModelSpecError(f"{path}: no such file; pass the directory of a run of payload.train") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -64,17 +64,21 @@ def read_model_spec(run_dir: Path) -> ModelSpec:
         ) from error
 
 
-def settings_from(values: dict[str, Any]) -> Settings:
+def settings_from(values: dict[str, Any], path: Path) -> Settings:
     """Convert JSON values, with lists in place of tuples, to settings. Missing settings get their defaults.
 
-    Raises ModelSpecError for unknown settings, SettingError for invalid ones.
+    `path`: file of the values, for messages. Raises ModelSpecError for unknown settings and invalid values.
     """
     types = typing.get_type_hints(Settings)
+    remedy = "use the version of deepcdk that trained the run"
     if unknown := sorted(values.keys() - types.keys()):
         raise ModelSpecError(
-            f"this version of deepcdk does not have the settings {', '.join(unknown)}; use the version of the run"
+            f"{path}: this version of deepcdk does not have the settings {', '.join(unknown)}; {remedy}"
         )
     given: dict[str, Any] = {
         name: tuple(value) if typing.get_origin(types.get(name)) is tuple else value for name, value in values.items()
     }
-    return Settings(**given)
+    try:
+        return Settings(**given)
+    except SettingError as error:
+        raise ModelSpecError(f"{path}: {error}; {remedy}") from error

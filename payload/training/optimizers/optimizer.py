@@ -179,10 +179,7 @@ def make_optimizer(settings: Settings, model: Any) -> Optimizer:
 def _loss_scale(settings: Settings) -> LossScale | None:
     if settings.precision != "float16":
         if settings.loss_scale:
-            rule = (
-                "only float16 needs it; remove --loss-scale, or use --precision float16 instead of "
-                f"{settings.precision}"
-            )
+            rule = f"only float16 needs it; set --loss-scale 0, or --precision float16 instead of {settings.precision}"
             raise SettingError("--loss-scale", settings.loss_scale, rule)
         return None
     return LossScale(settings.loss_scale, dynamic=False) if settings.loss_scale else LossScale(dynamic=True)

@@ -117,8 +117,8 @@ def test_environment_does_not_change_onednn() -> None:
             subprocess.TimeoutExpired("cell", 10),
             "timed out after 10 s; use fewer --steps, or a larger --cell-timeout-s",
         ),
-        ({"step_seconds": []}, "unexpected output of the cell's process:"),
-        ({"step_seconds": 3}, "unexpected output of the cell's process:"),
+        ({"step_seconds": []}, "its process printed no valid result, but:"),
+        ({"step_seconds": 3}, "its process printed no valid result, but:"),
     ],
 )
 def test_failed_process_is_a_reason(answering: Callable[[Answer], None], answer: Any, reason: str) -> None:

@@ -113,9 +113,9 @@ def test_every_setting_has_a_one_line_description() -> None:
         ([*FAST, "--variant", "16-node"], r"--variant 16-node: unknown; did you mean 16-nodes\?"),
         (
             [*FAST, "--learning-rate", "1"],
-            r"--learning-rate 1.0: --rate-phases set the rates: change the phases, or turn",
+            r"--learning-rate 1.0: --rate-phases sets the rates: change the phases, or turn",
         ),
-        ([*FAST, "--global-batch", "64"], r"--global-batch 64: --image-phases set the sizes and batches"),
+        ([*FAST, "--global-batch", "64"], r"--global-batch 64: --image-phases sets the sizes and batches"),
         ([*FAST, "--epochs", "60"], r"ends at epoch 28, but the run has 60"),
         (["--recipe", "fashion-mnist", "--run-dir", "/r"], r"--data-dir: data set fashion-mnist needs the directory"),
         (["--recipe", "digits"], r"--run-dir"),

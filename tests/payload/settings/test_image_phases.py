@@ -8,7 +8,8 @@ from payload.settings import SettingError, Settings
 from payload.settings.image_phases import ImagePhase, parse_phases, phases_text
 
 PHASES_RULE = (
-    "must be phases START:SIZE/GLOBAL_BATCH[/SMALLEST_CROP][/rectangular] separated by commas, for example 0:128/512"
+    "must be phases START:SIZE/GLOBAL_BATCH[/SMALLEST_CROP][/rectangular] separated by commas, with a size and batch "
+    "above 0, for example 0:128/512"
 )
 SIZES = st.lists(
     st.tuples(st.integers(1, 9), st.integers(1, 999), st.integers(1, 9999), st.integers(0, 100), st.booleans()),

@@ -92,7 +92,7 @@ def test_swapped_files_are_rejected(tmp_path: Path) -> None:
     write_part(tmp_path, "train", 3)
     labels = tmp_path / "train-labels-idx1-ubyte"
     (tmp_path / "train-images-idx3-ubyte").write_bytes(labels.read_bytes())
-    with pytest.raises(IdxError, match="expected bytes in 3 dimensions"):
+    with pytest.raises(IdxError, match="must have bytes in 3 dimensions"):
         read_idx_pair(tmp_path, "train", classes=10)
 
 

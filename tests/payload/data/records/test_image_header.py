@@ -33,13 +33,13 @@ def test_size_of_png_is_read() -> None:
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        (b"", "neither JPEG nor PNG: it starts with nothing"),
-        (b"GIF89a  ", "neither JPEG nor PNG: it starts with 47 49 46 38 39 61 20 20"),
-        (b"\xff\xd8\xff\xd9", "a damaged JPEG: it has no size"),
-        (b"\xff\xd8\xff\xda" + b"\xff\xc0\x00\x11\x08\x00\x10\x00\x10", "a damaged JPEG: it has no size"),
-        (b"\xff\xd8\x00\x00", "a damaged JPEG: no marker at byte 2"),
+        (b"", "its image is neither JPEG nor PNG: it starts with nothing"),
+        (b"GIF89a  ", "its image is neither JPEG nor PNG: it starts with 47 49 46 38 39 61 20 20"),
+        (b"\xff\xd8\xff\xd9", "its image is a damaged JPEG: it has no size"),
+        (b"\xff\xd8\xff\xda" + b"\xff\xc0\x00\x11\x08\x00\x10\x00\x10", "its image is a damaged JPEG: it has no size"),
+        (b"\xff\xd8\x00\x00", "its image is a damaged JPEG: no marker at byte 2"),
         (b"\xff\xd8\xff\xe0\x00\x10", ".*expected 1 bytes at byte 20, but the data ends at byte 6"),
-        (b"\xff\xd8\xff\xc0\x00\x11\x08\x00\x00\x00\x10", "an image of 0 x 16 pixels"),
+        (b"\xff\xd8\xff\xc0\x00\x11\x08\x00\x00\x00\x10", "its image has 0 x 16 pixels"),
     ],
 )
 def test_invalid_image_is_reported(content: bytes, fault: str) -> None:

@@ -201,7 +201,7 @@ def test_run_also_exports_onnx_and_reports_it(run_dir: Path, capsys: pytest.Capt
     expected = predict(run_dir / "export" / "model.keras", images)
     assert predict(run_dir / "export" / "model.onnx", images) == pytest.approx(expected, abs=1e-5)
     assert evaluate.main(["--model", str(run_dir / "export" / "model.onnx")]) == 1
-    assert "has no logits to measure; pass the model.keras next to it" in capsys.readouterr().err
+    assert "returns no logits, which are needed here; pass the model.keras of the same" in capsys.readouterr().err
 
 
 def test_evaluate_reproduces_results_of_run(run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -264,7 +264,7 @@ def test_damaged_checkpoint_is_reported_and_nothing_written_without_a_valid_one(
     assert export.main(["--run-dir", str(damaged)]) == 1
     assert "no checkpoint to use; none of 2 can be read: " in capsys.readouterr().err
     assert export.main(["--run-dir", str(damaged), "--checkpoint", "step-00000012"]) == 1
-    assert "bytes; name another checkpoint, or fetch them again with `fab fetch --ch" in capsys.readouterr().err
+    assert "bytes; choose another --checkpoint, or fetch them again with `fab fetch --ch" in capsys.readouterr().err
     assert not (damaged / "export").exists()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from payload.recipes import RECIPES, Recipe
-from payload.settings import SettingError, Settings
+from payload.settings import Settings
 from payload.training.export.settings_file import ModelSpec, ModelSpecError, read_model_spec, write_model_spec
 
 
@@ -32,19 +32,20 @@ def test_settings_file_is_read_as_written(tmp_path: Path, recipe: Recipe) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "says"),
+    ("change", "says"),
     [
-        ({"labels": None}, ModelSpecError, r"settings\.json: these are not the settings of a run: a value"),
-        ({"settings": {"color": "blue"}}, ModelSpecError, "does not have the settings color"),
-        ({"color": "blue"}, ModelSpecError, r"settings\.json: these are not the settings of a run: a value"),
-        ({"settings": {"epochs": 0}}, SettingError, "--epochs 0"),
+        ({"labels": None}, r"settings\.json: these are not the settings of a run: a value"),
+        ({"settings": {"color": "blue"}}, r"settings\.json: .* does not have the settings color; use the version"),
+        ({"color": "blue"}, r"settings\.json: these are not the settings of a run: a value"),
+        (
+            {"settings": {"epochs": 0}},
+            r"settings\.json: --epochs 0: must be 1 to 100000; use the version of deepcdk that",
+        ),
     ],
 )
-def test_damaged_settings_file_is_reported(
-    tmp_path: Path, change: dict[str, Any], error: type[Exception], says: str
-) -> None:
+def test_damaged_settings_file_is_reported(tmp_path: Path, change: dict[str, Any], says: str) -> None:
     write_model_spec(tmp_path, model_spec(Settings()))
     path = tmp_path / "settings.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(error, match=says):
+    with pytest.raises(ModelSpecError, match=says):
         read_model_spec(tmp_path)

@@ -74,7 +74,7 @@ def test_decay_is_not_clipped_with_the_gradients() -> None:
 def test_loss_scale_without_float16_is_rejected_with_fix() -> None:
     from payload.training.optimizers.optimizer import make_optimizer
 
-    with pytest.raises(SettingError, match=r"--loss-scale 1024: only float16 needs it; remove --loss-scale, or use"):
+    with pytest.raises(SettingError, match=r"--loss-scale 1024: only float16 needs it; set --loss-scale 0, or --prec"):
         make_optimizer(Settings(loss_scale=1024), model())
 
 
