@@ -70,7 +70,8 @@ def test_bucket_named_by_model_is_not_trusted(
     ("document", "says"),
     [
         (None, "model.json is missing"),
-        (card(settings={"epochs": 0}), "--epochs 0: must be 1 to"),
+        (card(settings={"epochs": 0}), "model.json: --epochs 0: must be 1 to"),
+        (card(settings={"epochs": "ten"}), "model.json: a value has the wrong type"),
         (card(settings={"color": 1}), "color"),
     ],
 )

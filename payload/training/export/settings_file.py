@@ -10,7 +10,7 @@ from typing import Any
 
 from agent.errors import ReportedError, malformed
 from agent.files.atomic_write import replace_file
-from payload.settings import SETTINGS_FILE, SettingError, Settings
+from payload.settings import SETTINGS_FILE, Settings
 
 
 class ModelSpecError(ReportedError, ValueError):
@@ -67,18 +67,23 @@ def read_model_spec(run_dir: Path) -> ModelSpec:
 def settings_from(values: dict[str, Any], path: Path) -> Settings:
     """Convert JSON values, with lists in place of tuples, to settings. Missing settings get their defaults.
 
-    `path`: file of the values, for messages. Raises ModelSpecError for unknown settings and invalid values.
+    `path`: file of the values, for messages. Raises ModelSpecError for unknown settings and for values that are invalid
+    or have the wrong type.
     """
     types = typing.get_type_hints(Settings)
     remedy = "use the version of deepcdk that trained the run"
-    if unknown := sorted(values.keys() - types.keys()):
+    try:
+        unknown = sorted(values.keys() - types.keys())
+        given: dict[str, Any] = {
+            name: tuple(value) if typing.get_origin(types[name]) is tuple else value
+            for name, value in values.items()
+            if name in types
+        }
+        settings = Settings(**given)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ModelSpecError(f"{path}: {malformed(error)}; {remedy}") from error
+    if unknown:
         raise ModelSpecError(
             f"{path}: this version of deepcdk does not have the settings {', '.join(unknown)}; {remedy}"
         )
-    given: dict[str, Any] = {
-        name: tuple(value) if typing.get_origin(types.get(name)) is tuple else value for name, value in values.items()
-    }
-    try:
-        return Settings(**given)
-    except SettingError as error:
-        raise ModelSpecError(f"{path}: {error}; {remedy}") from error
+    return settings

@@ -35,6 +35,8 @@ def test_settings_file_is_read_as_written(tmp_path: Path, recipe: Recipe) -> Non
     ("change", "says"),
     [
         ({"labels": None}, r"settings\.json: these are not the settings of a run: a value"),
+        ({"settings": {"epochs": "ten"}}, r"settings\.json: a value has the wrong type; use the version"),
+        ({"settings": ["epochs"]}, r"settings\.json: a value has the wrong type; use the version"),
         ({"settings": {"color": "blue"}}, r"settings\.json: .* does not have the settings color; use the version"),
         ({"color": "blue"}, r"settings\.json: these are not the settings of a run: a value"),
         (
