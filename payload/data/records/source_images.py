@@ -124,7 +124,7 @@ def _listed(root: Path, folder: Path, classes: tuple[str, ...], listing: Path | 
         raise DataError(
             f"{listing}: {len(lines)} lines, but {len(images)} images are in {folder}; list each image once"
         )
-    found = []
+    found: dict[Path, SourceImage] = {}
     for (number, line), image in zip(lines, images, strict=True):
         given = re.split(r"[\s,]+", line)
         path = image if len(given) == 1 else named.get(Path(given[0]).stem)
@@ -141,5 +141,7 @@ def _listed(root: Path, folder: Path, classes: tuple[str, ...], listing: Path | 
                 f"{listing}, line {number}: no class {name} among the training images; use the names of the "
                 f"directories, such as {classes[0]}{hint}"
             )
-        found.append(SourceImage(path=str(path.relative_to(root)), label=labels[name]))
-    return sorted(found, key=lambda image: image.path)
+        if path in found:
+            raise DataError(f"{listing}, line {number}: {path.name} is in an earlier line too; list each image once")
+        found[path] = SourceImage(path=str(path.relative_to(root)), label=labels[name])
+    return sorted(found.values(), key=lambda image: image.path)

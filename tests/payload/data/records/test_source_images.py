@@ -62,6 +62,7 @@ def test_list_can_name_classes_of_validation_images(root: Path, style: str) -> N
     ("lines", "fault"),
     [
         (["circle"] * 5, "5 lines, but 6 images"),
+        (["{first} circle"] * 6, r"line 2: .*\.JPEG is in an earlier line too; list each image once"),
         (["circle"] * 5 + ["oval"], "line 6: no class oval .*; use the names of the directories, such as "),
         (["circle"] * 5 + ["12"], "line 6: no class 12 .* development kit"),
         (["absent.JPEG circle"] + ["circle"] * 5, r"line 1: no image absent\.JPEG"),
@@ -71,7 +72,8 @@ def test_list_can_name_classes_of_validation_images(root: Path, style: str) -> N
 def test_invalid_list_is_rejected_with_its_line(root: Path, lines: list[str], fault: str) -> None:
     flattened(root)
     listing = root / "list.txt"
-    listing.write_text("\n".join(lines))
+    first = min(path.name for path in (root / "validation").iterdir())
+    listing.write_text("\n".join(lines).replace("{first}", first))
     with pytest.raises(DataError, match=fault):
         Source.scan(root, listing)
 
