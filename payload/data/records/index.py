@@ -96,7 +96,7 @@ def record_files(directory: Path, splits: Sequence[str]) -> tuple[list[str], lis
     """Return the names of a split's record files, in order, and the names missing from their numbering.
 
     `splits`: possible names of the split. The first name with files is used. If none has files, or the directory does
-    not exist, both lists are empty.
+    not exist, both lists are empty. Raises DataError if files of several sets are mixed.
     """
     names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
     for split in splits:
@@ -105,8 +105,13 @@ def record_files(directory: Path, splits: Sequence[str]) -> tuple[list[str], lis
         for name in names:
             match = _NAME.fullmatch(name)
             if match and match["split"] == split:
-                found[int(match["number"])] = name
-                total = max(total, int(match["files"]))
+                number, files = int(match["number"]), int(match["files"])
+                if number in found or (found and files != total):
+                    other = next(iter(found.values()))
+                    raise DataError(
+                        f"{directory}: {other} and {name} are of different sets of files; remove the files of one set"
+                    )
+                found[number], total = name, files
         if found:
             some = next(iter(found.values()))
             missing = [_sibling(some, number) for number in range(total) if number not in found]

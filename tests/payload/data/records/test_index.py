@@ -33,6 +33,13 @@ def test_files_of_a_part_are_listed_in_order_with_missing_ones(tmp_path: Path) -
     assert record_files(tmp_path, ("test", "validation")) == (["validation-00000-of-00001"], [])
 
 
+@pytest.mark.parametrize("name", ["train-00001-of-00003", "train-00002-of-00003", f"{SECOND}.tfrecord"])
+def test_mixed_sets_of_files_are_rejected(directory: Path, name: str) -> None:
+    (directory / name).touch()
+    with pytest.raises(DataError, match=f"train-0000.-of-00002 and {name} are of different sets of files; remove"):
+        record_files(directory, PARTS)
+
+
 def test_index_lists_each_record(directory: Path) -> None:
     index = open_index(directory, PARTS, skip=False)
     assert index.files == (FIRST, SECOND)
