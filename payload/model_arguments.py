@@ -19,7 +19,7 @@ class Parser(argparse.ArgumentParser):
     """Parse arguments, and report errors in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the error and exit with status 2."""
+        """Print the error in one line to standard error, and exit with status EXIT_USAGE."""
         name = self.prog.rsplit(" ", 1)[-1]
         print(f"{name}: error: {message}; --help lists the arguments", file=sys.stderr, flush=True)
         sys.exit(EXIT_USAGE)

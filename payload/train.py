@@ -54,7 +54,7 @@ class StopRequest:
         signal.signal(number, signal.SIG_DFL)
 
     def __call__(self) -> bool:
-        """Return whether a stop was requested on this rank. The stop file is checked at most once a second."""
+        """Return whether a stop has been requested on this rank. The stop file is checked at most once a second."""
         now = time.monotonic()
         if self._watch_file and not self._requested and now >= self._next_look:
             self._next_look = now + STOP_FILE_INTERVAL_S

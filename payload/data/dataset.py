@@ -16,7 +16,7 @@ from agent.errors import ReportedError
 
 
 class DataError(ReportedError, ValueError):
-    """Data are missing, damaged or inconsistent. The message names the file."""
+    """Data are missing, damaged or inconsistent. The message names the file or flag."""
 
 
 class Split(Protocol):

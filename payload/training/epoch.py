@@ -146,5 +146,8 @@ def _step(context: TrainingContext, batch: Batch, rate: float, stop: bool, own_s
 
 
 def require_equal_weights(ranks: Ranks, state: TrainState, when: str) -> None:
-    """Compare all variables over all ranks, bit for bit (collective). `when`: for the message of RanksDisagreeError."""
+    """Compare the variables of all ranks, bit for bit, except the seeds of dropout (collective).
+
+    Raises RanksDisagreeError on all ranks if they differ. `when`: for its message, such as "after epoch 3".
+    """
     distributed.require_agreement(ranks, state.digest(), what="weights", when=when, advice=_ADVICE)

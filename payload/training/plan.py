@@ -53,13 +53,13 @@ class TrainingPlan:
 
     @property
     def last_test_view(self) -> View:
-        """Return how test images are resized after the last epoch."""
+        """Return how test images are cropped and resized in the evaluation after the last epoch."""
         return self.test_view(self.schedule.epochs - 1)
 
     def training_view(self, epoch: int) -> View:
         """Return how training images are cropped, changed and resized in an epoch. Epochs count from 0.
 
-        Before the first augmented epoch, images are only resized.
+        Before the first augmented epoch, images are only cropped around their center and resized.
         """
         settings, phase = self.settings, self.schedule.phase(epoch)
         size = image_size(self.data, phase.size)
@@ -75,7 +75,7 @@ class TrainingPlan:
         )
 
     def test_view(self, epoch: int) -> View:
-        """Return how test images are resized after an epoch. Epochs count from 0."""
+        """Return how test images are cropped and resized in the evaluation after an epoch. Epochs count from 0."""
         phase = self.schedule.phase(epoch)
         return View(size=image_size(self.data, self.settings.test_size or phase.size), rectangular=phase.rectangular)
 

@@ -102,7 +102,7 @@ def tune(
     intra_op_threads: int = 0,
     inter_op_threads: int = 0,
 ) -> Tuning:
-    """Choose the threads, oneDNN and Horovod settings of one rank.
+    """Choose the threads, oneDNN and Horovod settings of one rank. The caller must set the result's `variables`.
 
     A non-zero argument or a variable in `environ` takes precedence. Horovod's cycle and buffer are not chosen on a GPU,
     for a single rank, or with Horovod's autotuner. `vector_bits`: width of the cores' vectors. Ranks on equal hosts
@@ -132,7 +132,7 @@ def tune(
 
 
 def untuned(job: Job, *, environ: Mapping[str, str]) -> Tuning:
-    """Leave all settings to TensorFlow and Horovod, except those that a variable in `environ` sets."""
+    """Return a tuning that leaves all settings to TensorFlow and Horovod, except those in `environ`."""
     known = (CYCLE_TIME, FUSION_THRESHOLD, AUTOTUNE, OMP_THREADS, OMP_WAIT, ONEDNN, CALLER_THREAD)
     return Tuning(
         intra_op_threads=0,

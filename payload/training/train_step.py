@@ -23,7 +23,9 @@ MEASURES: Final = 3
 
 
 def make_train_step(model: Any, optimizer: Optimizer, settings: Settings) -> TrainStep:
-    """Compile one training step. The step is collective. Raises SettingError.
+    """Return a function that runs one training step and updates the weights (collective).
+
+    Raises SettingError if `--xla` is combined with batch normalization over all ranks.
 
     The step takes images, uint8 or float32 [slots, height, width, channels], 0 to 255; labels, int32 [slots]; weights,
     float32 [slots], 1 or 0 for an unused slot; the size of the global batch; the learning rate; stop, whether a stop

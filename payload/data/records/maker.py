@@ -203,7 +203,7 @@ class _Progress:
 
 
 def made_shards(jobs: Sequence[ShardJob], workers: int) -> Iterator[tuple[ShardJob, ShardReport]]:
-    """Make shards in at most `workers` processes. Yield each job with its report when the shard is done.
+    """Make shards in at most `workers` processes. Yield each job with its report as soon as its shard is done.
 
     After a failure, the shards in progress are completed, then DataError is raised.
     """

@@ -92,7 +92,7 @@ class ShardJob:
         return self.destination / MAKING / f"{self.name}.json"
 
     def file(self, size: int) -> Path:
-        """Return the path of the record file for one size."""
+        """Return the path of the record file for one size; 0: the original size."""
         return folder_of(self.destination, size) / self.name
 
 

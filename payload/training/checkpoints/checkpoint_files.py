@@ -313,7 +313,10 @@ def _require_types(header: Header) -> None:
 
 
 def storage_for(checkpoint_dir: str, run_dir: Path) -> CheckpointStorage:
-    """Return the storage at `--checkpoint-dir`, or the default in the run's directory. Raises SettingError."""
+    """Return the storage at `--checkpoint-dir`, or for "" the default in the run's directory, without accessing it.
+
+    Raises SettingError for an invalid address.
+    """
     location = parse_checkpoint_dir(checkpoint_dir)
     if isinstance(location, Prefix):
         return S3Storage(BucketClient(location))
@@ -321,6 +324,9 @@ def storage_for(checkpoint_dir: str, run_dir: Path) -> CheckpointStorage:
 
 
 def store_for(settings: Settings, run_dir: Path) -> CheckpointStore:
-    """Return the checkpoint store of a run. Raises SettingError."""
+    """Return the checkpoint store that a run's settings describe, without accessing it.
+
+    Raises SettingError for an invalid `--checkpoint-dir`.
+    """
     retention = Retention(newest=settings.keep_checkpoints, best=settings.keep_best)
     return CheckpointStore(storage_for(settings.checkpoint_dir, run_dir), retention)

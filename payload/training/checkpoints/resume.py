@@ -136,7 +136,7 @@ def checkpoint_settings(settings: Settings, global_batch: int) -> dict[str, Any]
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Compare a checkpoint's settings with those of the run to resume; return the changes, by flag.
+    """Compare a checkpoint's settings with those of the run to resume; return the changes: `--epochs 2 (was 1)`.
 
     Raises SettingError if a fixed setting changed. A setting in only one of the two is ignored, because it was added or
     removed in another version.

@@ -19,7 +19,7 @@ EXPORT_AGAIN: Final = "export the network again with `python -m payload.export -
 
 
 class ModelError(ReportedError, ValueError):
-    """A model is missing or invalid. The message names the path."""
+    """A model is missing or invalid, or does not take the given images."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

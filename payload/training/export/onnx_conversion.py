@@ -33,7 +33,7 @@ LABELS_KEY: Final = "labels"
 
 
 class OnnxError(ReportedError, ValueError):
-    """A network cannot be converted to ONNX. `operations`: the unsupported operations."""
+    """A network cannot be converted to ONNX. `operations`: unsupported operations; empty for other causes."""
 
     def __init__(self, message: str, operations: Sequence[str] = ()) -> None:
         self.operations = tuple(operations)

@@ -50,7 +50,7 @@ class Confusion:
         return _ratios(np.diag(self.counts), self.counts.sum(axis=0))
 
     def confused(self, most: int = 10) -> list[tuple[str, str, int]]:
-        """Return the most frequent confusions, at most `most`: true class, predicted class, number of images."""
+        """Return true class, predicted class and number of images of the `most` most frequent confusions, in order."""
         wrong = self.counts * (1 - np.eye(len(self.labels), dtype=np.int64))
         order = np.argsort(-wrong, axis=None, kind="stable")[:most]
         pairs = [divmod(int(place), len(self.labels)) for place in order]

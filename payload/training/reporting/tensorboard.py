@@ -59,7 +59,7 @@ class TensorBoard:
         self._events.scalars(number, {f"step/{name}": value for name, value in values.items()}, flush=False)
 
     def epoch(self, epoch: int, values: dict[str, float]) -> None:
-        """Add an epoch, counted from 1, to its curves.
+        """Add a point at `epoch`, counted from 1, to the curve of each value, by name. Raises StorageError.
 
         Also add histograms of the weights every `histogram_epochs` epochs and after the last epoch, unless this setting
         is 0.

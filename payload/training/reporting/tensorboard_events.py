@@ -86,7 +86,10 @@ class Events:
 
 
 def buckets(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Count an array's finite numbers in buckets of equal width; return rows of left edge, right edge, count."""
+    """Count an array's finite numbers in BUCKETS buckets of equal width.
+
+    Return float64 [BUCKETS, 3], with left edge, right edge and count in each row.
+    """
     numbers = np.asarray(array, np.float32).ravel()
     counts, edges = np.histogram(numbers[np.isfinite(numbers)], bins=BUCKETS)
     return np.stack([edges[:-1], edges[1:], counts], axis=1).astype(np.float64)
