@@ -16,9 +16,9 @@ def open_dataset(settings: Settings, data_dir: Path | None) -> Dataset:
     """Open the splits of the data set named in the settings. `data_dir`: None for a data set without files.
 
     `train_limit` is applied first, then `validation_fraction` of the training images is held back. These images also
-    serve as test images if record files contain none. Record files without an index are read once, which can take
-    minutes. Raises DataError if data are missing, damaged or too few, and CustomOpError if the op that decodes record
-    files is not installed.
+    serve as test images if record files contain none. For record files without an index, the headers of all records are
+    read first, which can take minutes. Raises DataError if data are missing, damaged or too few, and CustomOpError if
+    the op that decodes record files is not installed.
     """
     if settings.dataset in DATASETS_OF_FILES and data_dir is None:
         raise DataError(f"data set {settings.dataset} needs --data-dir, the directory of its files")
