@@ -8,7 +8,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from payload.data.dataset import Dataset
 from payload.recipes.train_config import TrainConfig
@@ -34,6 +34,8 @@ from payload.training.reporting.result_file import Provenance, Result, Scores, w
 from payload.training.schedule import schedule_for
 from payload.training.train_state import TrainState, new_state
 from payload.training.train_step import make_train_step
+
+_COPY: Final = "Copy the same files to all nodes, for example with `fab stage-data`"
 
 
 def train_and_evaluate(
@@ -77,9 +79,7 @@ def plan_run(
 
     A resumed run keeps its batch, unless the settings determine the batch. Raises ReportedError on all ranks.
     """
-    distributed.require_agreement(
-        ranks, data.digest(), what="data", when="at the start", advice="Copy the same files to all nodes"
-    )
+    distributed.require_agreement(ranks, data.digest(), what="data", when="at the start", advice=_COPY)
     settings = config.settings
     if config.resume:
         settings = distributed.broadcast_value(

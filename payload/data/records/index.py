@@ -128,7 +128,7 @@ def _sibling(name: str, number: int) -> str:
 
 
 def open_index(directory: Path, splits: Sequence[str], *, skip: bool) -> RecordIndex:
-    """Return the index of a split's files. If no stored index matches, build one from all records' headers and store it.
+    """Return the index of a split's files. If no stored index matches, read the headers of all records and store one.
 
     One process builds an index while others wait. If it cannot be stored, a warning is printed. `splits`: possible
     names of the split (see `record_files`). Raises DataError if the split has no files, and RecordError for a missing

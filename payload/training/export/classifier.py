@@ -40,6 +40,7 @@ KERAS_CLASSES: Final = frozenset(
 """The classes that a .keras file may contain, as exported networks do. They neither read files nor run code from the
 file, unlike Keras's TFSMLayer, Lambda and StringLookup."""
 MAX_CONFIG_BYTES: Final = 16 << 20
+_FOREIGN: Final = "is not an export of deepcdk, which takes uint8 images and returns probabilities; pass an export"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,7 +143,7 @@ def _keras(path: Path, trust_model: bool) -> tuple[tuple[int | None, int | None,
     model = keras.saving.load_model(path, compile=False, safe_mode=True)
     networks = [layer for layer in model.layers if isinstance(layer, keras.Model)]
     if str(model.inputs[0].dtype) != "uint8" or len(model.output_shape) != 2 or len(networks) != 1:
-        raise ModelError(f"{path}: is not an export of deepcdk; it must take uint8 images and return probabilities")
+        raise ModelError(f"{path}: {_FOREIGN}")
 
     def function(images: Any) -> Any:
         return model(images, training=False)
@@ -202,7 +203,7 @@ def _onnx(path: Path) -> tuple[tuple[int | None, int | None, int], int, Callable
     (taken,) = running.get_inputs()
     given = {each.name: each for each in running.get_outputs()}.get("probabilities")
     if given is None or (taken.name, taken.type, len(taken.shape)) != ("images", "tensor(uint8)", 4):
-        raise ModelError(f"{path}: is not an export of deepcdk; it must take uint8 images and return probabilities")
+        raise ModelError(f"{path}: {_FOREIGN}")
     height, width, channels = (each if isinstance(each, int) else None for each in taken.shape[1:])
     text = running.get_modelmeta().custom_metadata_map.get(CARD_KEY)
 

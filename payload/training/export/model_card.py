@@ -92,8 +92,10 @@ def card_from(text: str, path: Path) -> ModelCard:
 
 
 def _pair(value: Any) -> tuple[int, int]:
+    if [type(number) for number in value] != [int, int]:
+        raise ValueError("size must be two whole numbers, height and width")
     height, width = value
-    return int(height), int(width)
+    return height, width
 
 
 def locate(given: Path) -> tuple[Path, Path]:

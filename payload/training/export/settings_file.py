@@ -60,7 +60,7 @@ def read_model_spec(run_dir: Path) -> ModelSpec:
         if isinstance(error, ReportedError):
             raise
         raise ModelSpecError(
-            f"{path}: these are not the settings of a run: {malformed(error)}; fetch the run again"
+            f"{path}: these are not the settings of a run: {malformed(error)}; fetch the run again: `fab fetch`"
         ) from error
 
 

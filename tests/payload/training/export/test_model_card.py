@@ -41,10 +41,20 @@ def test_card_written_before_onnx_support_is_read(tmp_path: Path) -> None:
     assert read_card(tmp_path) == CARD
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"labels": 3}', "[1]"])
-def test_empty_card_is_reported_by_name(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", ""),
+        ("{}", "missing or unknown fields; export the network again"),
+        ('{"labels": 3}', "missing or unknown fields"),
+        ("[1]", "missing or unknown fields"),
+        ('{"labels": [], "size": [28]}', "size must be two whole numbers"),
+        ('{"labels": [], "size": ["a", 28]}', "size must be two whole numbers"),
+    ],
+)
+def test_damaged_card_is_reported_by_name(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "model.json").write_text(text)
-    with pytest.raises(ModelError, match=r"model\.json: is not the description of a model"):
+    with pytest.raises(ModelError, match=rf"model\.json: is not the description of a model: {says}"):
         read_card(tmp_path)
 
 
