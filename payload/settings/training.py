@@ -45,15 +45,13 @@ class DataSettings:
     )
     classes: int = setting(
         0,
-        "number of classes of synthetic images (0: as in the network's publication) or of record files "
-        "(0: from the training labels)",
+        "number of classes of synthetic images or record files; 0: as in the network's publication or the labels",
         low=0,
         high=1 << 20,
     )
     cache: str = setting(
         "auto",
-        "cache test images of record files in memory: always (test), never (none), or if they fit into a quarter of it "
-        "(auto)",
+        "cache test images of record files in memory: always (test), never, or if they fit into a quarter of it (auto)",
         choices=("auto", "test", "none"),
     )
     corrupt: str = setting(
