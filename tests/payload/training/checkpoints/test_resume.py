@@ -270,7 +270,7 @@ def test_allowed_changes_are_reported_unless_they_have_no_effect() -> None:
     assert changed_settings(before, now) == [
         "--epochs 20 (was 10)",
         "--learning-rate 0.05 (was 0.1)",
-        "--decay-epochs 2,4 (was )",
+        '--decay-epochs 2,4 (was "")',
     ]
 
 
