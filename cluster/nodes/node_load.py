@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.hardware.load import Load
 from agent.spec.laptop_requests import RemoteCommand
-from agent.spec.nodes import NODE_PYTHON, Node
+from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, Node
 from cluster.errors import DeepcdkError
 from cluster.nodes.occupancy import Occupancy
 from cluster.ssh import command_on_nodes
@@ -28,9 +28,9 @@ Loads = Mapping[str, "Load | str"]
 def read(master: Master, directory: str, shared_agent: str, nodes: Sequence[Node]) -> dict[str, Load | str]:
     """Measure the load of all nodes at the same time; return it by node name. This takes little more than a second.
 
-    The result for a node that failed is the reason as text. If no load could be read from the master, or from all
-    workers, the reason is under the name "". Without workers, this raises DeepcdkError instead. The master runs the
-    agent in `directory`, below the login user's home. The workers run the one in `shared_agent`.
+    The result for a node that failed is the reason as text. Raises DeepcdkError only if there are no workers and the
+    master cannot be measured. The master runs the agent in `directory`, below the login user's home. The workers run
+    the one in `shared_agent`.
     """
 
     def command(tree: str) -> tuple[str, ...]:
@@ -41,13 +41,15 @@ def read(master: Master, directory: str, shared_agent: str, nodes: Sequence[Node
         requests.append(RemoteCommand(command=command(shared_agent)))
     found: dict[str, Load | str] = {}
     with concurrent.futures.ThreadPoolExecutor(max_workers=len(requests)) as pool:
-        for done in [pool.submit(command_on_nodes.run, master, directory, request, None) for request in requests]:
+        asked = [pool.submit(command_on_nodes.run, master, directory, request, None) for request in requests]
+        for request, done in zip(requests, asked, strict=True):
             try:
                 found.update({result.name: _load(result) for result in done.result()})
             except DeepcdkError as error:
                 if len(requests) == 1:
                     raise
-                found.setdefault("", str(error))
+                names = [node.name for node in nodes if (node.name == MASTER_NAME) == request.master]
+                found.update(dict.fromkeys(names, error.what))
     return found
 
 
