@@ -19,6 +19,7 @@ _SCRIPT: Final = f"""\
 for user in '' {RANK_USER}; do
 said=$(timeout {TIMEOUT_S} agent/bin/ssh -n ${{user:+-l $user}} "$1" true 2>&1) || {{
 status=$? said=$(printf %s "$said" | tail -n 1)
+[ $status != 124 ] || said='no answer within {TIMEOUT_S} s'
 printf '%s %s\\n' "$1" "${{said:-status $status}}"; exit; }}
 done
 printf '%s\\n' "$1"

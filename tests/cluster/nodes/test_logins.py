@@ -93,3 +93,9 @@ def test_login_without_a_message_has_its_status(master: LocalMaster) -> None:
     (master.folder / "agent/bin/ssh").write_text("#!/bin/sh\nexit 7\n")
     done = master.check(login_command(), stdin=b"deeplearning-worker1\n", doing="")
     assert parse_logins(done.text, ["deeplearning-worker1"]) == {"deeplearning-worker1": "status 7"}
+
+
+def test_login_that_takes_too_long_is_reported_as_unanswered(master: LocalMaster) -> None:
+    (master.folder / "agent/bin/ssh").write_text("#!/bin/sh\nexit 124\n")  # the status of `timeout`
+    done = master.check(login_command(), stdin=b"deeplearning-worker1\n", doing="")
+    assert parse_logins(done.text, ["deeplearning-worker1"]) == {"deeplearning-worker1": "no answer within 20 s"}
