@@ -237,7 +237,7 @@ class RefusedKeysError(ConnectionFailedError):
         refused = f"the master rejects your SSH key{'s'[: len(offered) != 1]}: {', '.join(offered)}"
         what = refused if offered else "no SSH key was found to offer to the master"
         if disconnected:
-            what += f". It disconnected after {len(offered)} keys (MaxAuthTries)"
+            what += f". It disconnected after {len(offered)} key{'s'[: len(offered) != 1]} (MaxAuthTries)"
         if skipped:
             what += f"; not offered: {', '.join(skipped)}"
         pair = f"EC2 key pair {key_name}" if key_name else "EC2 key pair that key_name names in cdk.json"
@@ -260,7 +260,8 @@ class _Offer:
         """Authenticate with one of the keys. Raises RefusedKeysError if none is accepted, or ConnectionFailedError if a
         key gets no answer.
 
-        May ask for a key's passphrase on the terminal. Keys that cannot be loaded are skipped.
+        Raises ConnectionFailedError if a key gets no answer, or if the connection breaks before a key is rejected. May
+        ask for a key's passphrase on the terminal. Keys that cannot be loaded are skipped.
         """
         import paramiko
 
@@ -294,6 +295,10 @@ class _Offer:
                 self.accepted = key
                 return
         disconnected = not transport.is_active()
+        if disconnected and not offered:
+            raise ConnectionFailedError(
+                "the connection broke during the login", where=self._where, remedy="repeat the command"
+            )
         raise RefusedKeysError(
             tuple(offered), skipped, key_name=self._key_name, where=self._where, disconnected=disconnected
         )

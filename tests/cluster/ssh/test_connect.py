@@ -65,6 +65,21 @@ def test_ssh_agent_gets_a_minute_to_ask_and_a_timeout_is_no_rejection() -> None:
     assert "approve" in caught.value.remedy
 
 
+def test_connection_that_breaks_during_the_login_is_no_rejection() -> None:
+    class Broken:
+        def auth_publickey(self, user: str, key: object) -> None:
+            raise EOFError
+
+        def is_active(self) -> bool:
+            return False
+
+    agent_key: Any = object()
+    keys = [UserKey(place="agent: me", algorithm="ssh-ed25519", blob=b"a", agent_key=agent_key)]
+    transport: Any = Broken()
+    with pytest.raises(ConnectionFailedError, match="the connection broke during the login"):
+        _Offer("ubuntu", keys, "", "master").authenticate(transport)
+
+
 def test_timeout_after_connecting_points_to_ssh_cidr(
     server: SshServer, user_key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
