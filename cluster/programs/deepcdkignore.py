@@ -23,12 +23,13 @@ def unreadable(path: Path, error: OSError) -> UploadError:
         what, remedy = f"{path} disappeared while it was read", "stop the program that changes the directory"
     else:
         what, remedy = f"cannot read {path}: {error.strerror or error}", "make it readable"
-    return UploadError(what, remedy=f"{remedy}, or name it in {IGNORE_FILE}; nothing was uploaded")
+    return UploadError(what, remedy=f"{remedy}, or name the path in {IGNORE_FILE}; nothing was uploaded")
 
 
 def read_rules(file: Path) -> GitIgnoreSpec | None:
-    """Read a `.deepcdkignore`; None if it does not exist. Raises UploadError if it cannot be read or has an invalid
-    line.
+    """Read the rules in a `.deepcdkignore`; None if it does not exist.
+
+    Raises UploadError if it cannot be read or has an invalid line.
     """
     from pathspec import GitIgnoreSpec  # import late: most tasks upload no program
 
@@ -37,7 +38,8 @@ def read_rules(file: Path) -> GitIgnoreSpec | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise unreadable(file, error) from None
+        what = f"cannot read {file}: {error.strerror or error}"
+        raise UploadError(what, remedy="make it readable; nothing was uploaded") from None
     try:
         return GitIgnoreSpec.from_lines(line.rstrip("\r") for line in text.split("\n"))
     except ValueError as error:

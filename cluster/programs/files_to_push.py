@@ -105,9 +105,10 @@ class Upload:
             return f"git ignores it; to upload it, add the line !{real} to {IGNORE_FILE}"
         if str(real) in self.secrets:
             return f"it may contain passwords or keys; to upload it, add the line !{real} to {IGNORE_FILE}"
-        return (
-            f"it is in a cache or a virtual environment, or {IGNORE_FILE} names it; move it, or correct {IGNORE_FILE}"
-        )
+        rules = read_rules(self.root / IGNORE_FILE)
+        if rules and rules.check_file(str(real)).include:
+            return f"{IGNORE_FILE} excludes it; correct the line that matches it"
+        return "it is in a cache or a virtual environment; move it to another directory"
 
 
 def _way_back(names: Sequence[str]) -> str:

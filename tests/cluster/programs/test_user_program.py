@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cluster.errors import UsageError
 from cluster.programs import user_program as module
+from cluster.programs.deepcdkignore import UploadError
 from cluster.programs.entry_flag import MAX_WORD_BYTES, check_word
 from cluster.programs.files_to_push import CACHES
 from cluster.programs.keras3_lint import KerasTrapError
@@ -160,6 +161,18 @@ def test_script_excluded_from_upload_is_rejected(directory: Path) -> None:
         ):
             make(directory, entry)
     assert make(directory, "./train.py").script == directory / "train.py"
+
+
+def test_script_excluded_by_deepcdkignore_names_that_file(directory: Path) -> None:
+    rules = directory / ".deepcdkignore"
+    rules.write_text("package/\n")
+    with pytest.raises(UsageError, match=r"is not uploaded: \.deepcdkignore excludes it; correct the line"):
+        make(directory, "package/train.py")
+    rules.unlink()
+    rules.mkdir()
+    with pytest.raises(UploadError, match=r"cannot read .*\.deepcdkignore: Is a directory") as caught:
+        make(directory, "train.py")
+    assert caught.value.remedy == "make it readable; nothing was uploaded"
 
 
 def test_too_large_directory_is_rejected_with_its_largest_file(
