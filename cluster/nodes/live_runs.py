@@ -29,12 +29,15 @@ class StopsRunError(DeepcdkError):
             attach = ", ".join(f"`fab attach --run {run_id}`" for run_id in run_ids)
             stop = ", ".join(f"`fab stop --run {run_id}`" for run_id in run_ids)
             remedy = (
-                f"wait for the end ({attach}), stop it with a checkpoint ({stop}), or repeat with --force, which gives "
-                f"each run {STOP_GRACE_S:g} s for its checkpoint"
+                f"wait for the end ({attach}), stop {'each' if several else 'it'} with a checkpoint ({stop}), or "
+                f"repeat with --force, which gives each run {STOP_GRACE_S:g} s for its checkpoint"
             )
         else:
             what = f"{doing} would stop a live run, and it is unknown whether a run is live: {why_unknown}"
-            remedy = "restore the connection to the master, or repeat with --force, which stops any run"
+            remedy = (
+                "repeat when the master answers `fab status`, or repeat with --force, which ends a live run without a "
+                "new checkpoint"
+            )
         super().__init__("\n  ".join([what, *reasons]), remedy=remedy)
 
 

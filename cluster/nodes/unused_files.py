@@ -63,7 +63,7 @@ class Leftovers:
         found = [*self._of(SHARED, answer), *self._of(MASTER_NAME, self._ask_master("node"))]
         if workers(nodes):
             for as_rank, words in self._of_workers():
-                for host, listed in self._ask_workers(words, as_rank=as_rank).items():
+                for host, listed in self._ask_workers("listed", words, as_rank=as_rank).items():
                     found += self._of(host, listed)
         needed = {True: data, False: names}
         return [
@@ -95,7 +95,7 @@ class Leftovers:
                 if (each.kind == "data") == as_rank and each.path.startswith(root)
             ]
             for batch in _batches(paths):
-                for host, listed in self._ask_workers((*words, *batch), as_rank=as_rank).items():
+                for host, listed in self._ask_workers("removed", (*words, *batch), as_rank=as_rank).items():
                     removed += self._of(host, listed)
         return removed
 
@@ -114,10 +114,11 @@ class Leftovers:
         answer: dict[str, Any] = answers.read(done.text, _SHARED, "`clean`", where=self._master.where)
         return answer
 
-    def _ask_workers(self, words: Sequence[str], *, as_rank: bool) -> dict[str, dict[str, Any]]:
+    def _ask_workers(self, done: str, words: Sequence[str], *, as_rank: bool) -> dict[str, dict[str, Any]]:
         """Run `agent.supervisor.clean` on all workers. Return the answers by node, without nodes that failed.
 
-        A warning is printed for each node that failed. `as_rank`: the ranks' user runs the command.
+        A warning is printed for each node that failed: its files were not `done`, which is "listed" or "removed".
+        `as_rank`: the ranks' user runs the command.
         """
         command = ("env", f"PYTHONPATH={self._shared_agent}", NODE_PYTHON, "-m", "agent.supervisor.clean", *words)
         request = RemoteCommand(command=command, as_rank=as_rank)
@@ -127,7 +128,7 @@ class Leftovers:
         for result in results:
             if result.failed:
                 node = command_on_nodes.short(result.name)
-                warn(f"{node}: unused files could not be listed or removed: {result.reason}")
+                warn(f"{node}: unused files were not {done}; to try again, repeat `fab clean`: {result.reason}")
                 continue
             text = result.stdout.decode(errors="replace")
             found[result.name] = answers.read(text, answers.fields(items=_ITEMS), "`clean`", where=result.name)

@@ -211,15 +211,15 @@ def _not_ready(
         consoles[f"{group} has started {len(current.workers)} of {wanted}"] = shown
         first = remedy(message) if last and last["StatusCode"] == "Failed" else ""
     missing = f"missing: {', '.join(i.id for i in absent)}" if absent else "the others have not started"
-    otherwise = (
-        f"repeat with --nodes {ready}, or terminate the missing instance, so that the Auto Scaling group replaces it"
-        if ready
-        else "read the consoles above; `fab status` shows the nodes"
-    )
+    wait = "wait until `fab status` shows them"
+    remedies = [
+        first or (f"wait, or replace the instance: `fab replace {absent[0].id}`" if absent else wait),
+        *([f"or train on the workers that are ready, with --nodes {ready}"] if ready else []),
+    ]
     return NotReadyError(
         f"{ready} of {wanted} nodes are ready after {timeout_s:.0f} s; {missing}",
         consoles,
-        remedy=(f"{first}; or repeat with --nodes {ready}" if ready else first) if first else otherwise,
+        remedy="; ".join(remedies),
     )
 
 

@@ -152,7 +152,8 @@ def test_rejection_has_run_reasons_and_fix() -> None:
         str(known).partition("\n  do: ")[0] == "run one is live, and the change would stop it\n  2 nodes are terminated"
     )
     assert StopsRunError("the change", [], "no route", []).remedy == (
-        "restore the connection to the master, or repeat with --force, which stops any run"
+        "repeat when the master answers `fab status`, or repeat with --force, which ends a live run without a "
+        "new checkpoint"
     )
 
 

@@ -102,6 +102,20 @@ def test_unused_files_are_found_and_removed_on_all_nodes(cluster: Cluster) -> No
     assert unused(asked.all(nodes)) == []
 
 
+def test_node_that_fails_is_reported_and_left_out(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = make_node()
+    failed = mock.Mock(failed=True, reason="not reached: no route")
+    failed.name = node.name
+    monkeypatch.setattr("cluster.ssh.command_on_nodes.run", lambda *_: [failed])
+    asked = Leftovers(cluster, make_stack(efs_mount=str(cluster.mount)), "/tree", "/shared")  # type: ignore[arg-type]
+    data = Leftover(place=node.name, kind="data", path=str(cluster.root / "rank" / "data" / "x"), size=1)
+    assert asked.remove([data], [make_master(), node]) == []
+    said = "warning: worker1: unused files were not removed; to try again, repeat `fab clean`: not reached: no route"
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
 def test_task_asks_and_skips_master_and_nodes_of_live_runs(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -172,7 +172,10 @@ def test_node_that_does_not_join_is_reported_with_console(
             report=lambda _: None,
         )
     assert "mount failed" in str(caught.value)
-    assert "--nodes 1" in caught.value.remedy
+    assert caught.value.remedy == (
+        f"wait, or replace the instance: `fab replace {workers[1]}`; or train on the workers that are ready, with "
+        "--nodes 1"
+    )
 
 
 def test_fewer_workers_suffice_only_after_timeout(aws: Aws, workers: list[str], slept: list[float]) -> None:
