@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from agent.spec.nodes import RANK_USER
 from cluster import master_answers as answers
 from cluster.errors import DeepcdkError
 from cluster.master_answers import AnswerError, Counts
@@ -22,7 +23,8 @@ REMEDIES: Final = {
     "denied": "add the bucket to data_buckets of cdk.json, run `fab up`, and `fab replace` the workers that booted "
     "while cdk.json named no bucket. A bucket of another account must also allow the nodes' roles in its "
     "policy",
-    "refused": "make this directory writable for the login user, then repeat the command",
+    "refused": f"make this path accessible, for the login user on the shared file system or for {RANK_USER} on a "
+    "worker's disk, then repeat the command",
     "busy": "wait until the other command ends, then repeat, or give another --name. If its laptop lost the "
     "connection, it ends within minutes",
     "broken off": "repeat the command; complete files are kept",
