@@ -131,7 +131,7 @@ def renewed(plan: Plan, spec: RunSpec, nodes: Sequence[Node], *, agent: str) -> 
     `agent` is the agent's tree, as pushed by the current version. A recipe keeps the tree that it was launched with.
     Raises SpecError if there are too few nodes.
     """
-    hosts = choose_hosts(nodes, plan.most_nodes)
+    hosts = choose_hosts(nodes, plan.max_nodes)
     if spec.ranks_per_node:
         hosts = tuple(dataclasses.replace(host, slots=spec.ranks_per_node) for host in hosts)
     return dataclasses.replace(

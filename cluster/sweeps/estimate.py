@@ -71,7 +71,7 @@ def estimated(
     are None too. `workers`: number of workers that the sweep uses.
     """
     found = {pairs: estimate for pairs, estimate in known.items() if estimate}
-    at_once = max(1, workers // plan.most_nodes)
+    at_once = max(1, workers // plan.max_nodes)
     complete = bool(found) and len(found) == len(known)
     nodes = {pairs: int(dict(pairs).get("nodes", plan.nodes)) for pairs in found}
     scale = len(trials) / len(found) if found else 0.0
@@ -79,7 +79,7 @@ def estimated(
     prices = [each.usd for each in found.values()]
     usd = _sum([price.times(scale) for price in prices if price]) if complete and all(prices) else None
     longest = max((each.seconds.value for each in found.values()), default=0.0)
-    width = at_once * plan.most_nodes
+    width = at_once * plan.max_nodes
     seconds = total.times(max(1 / width, longest / total.value)) if total else None
     size = min(at_once, len(trials))
     return SweepEstimate(runs=len(trials), at_once=size, by_parameters=found, seconds=seconds, usd=usd)

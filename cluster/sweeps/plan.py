@@ -135,7 +135,7 @@ class Plan:
         return int(dict(trial.parameters).get(NODES, self.nodes))
 
     @property
-    def most_nodes(self) -> int:
+    def max_nodes(self) -> int:
         """Return the number of nodes of the largest run."""
         own = [int(value) for each in self.parameters if each.name == NODES for value in each.values]
         return max(own, default=self.nodes)

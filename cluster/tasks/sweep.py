@@ -121,7 +121,7 @@ class Asked:
         """
         session, report = self.session, progress_printer(json=self.following.json)
         plan, work = self.plan(report)
-        request = self.flags.request(work, plan.most_nodes, report)
+        request = self.flags.request(work, plan.max_nodes, report)
         if isinstance(work, Program) and plan.repeats > 1 and not any(f"{{{SEED}}}" in word for word in plan.command):
             report(f"repeats differ only in {SEED_VARIABLE}: read it in your program, or put {{{SEED}}} into --entry")
         trouble = request.check_together(session, yes=self.yes or self.dry_run, report=report)
@@ -139,7 +139,7 @@ class Asked:
                 (run.get("trial") or {}).get("sweep") == trials[0].sweep for run in session.supervisor(master).runs()
             ):
                 raise UsageError("--name", trials[0].sweep, "is the name of an earlier sweep; choose another")
-            wanted = max(self.sweep.nodes, plan.most_nodes)
+            wanted = max(self.sweep.nodes, plan.max_nodes)
             spec = prepared(request, launch, master, trouble, describe=lambda: None, size=wanted)
             specs = commands.specs_of(plan, trials, spec, now=now, token=token)
             self.queue(launch, master, specs, estimate, request.secrets)
@@ -197,7 +197,7 @@ class Asked:
                 return
             launch = Launch(session, CODE, task=TASK, queue=True, yes=self.yes, following=self.following)
             launch.check_prices(spec.bounds)
-            count = max(self.sweep.nodes, plan.most_nodes)
+            count = max(self.sweep.nodes, plan.max_nodes)
             found = launch.free_nodes(master, count, supervisor.occupancy())
             spec = launch.configured(commands.renewed(plan, spec, found, agent=session.agent_tree.name))
             now, token = datetime.datetime.now(datetime.UTC), random_secrets.token_hex(2)
@@ -215,7 +215,7 @@ class Asked:
         from cluster.planner.run_estimate import RunEstimate, estimate_run
 
         session, inventory = self.session, self.session.load_inventory()
-        size = max(self.sweep.nodes, plan.most_nodes)
+        size = max(self.sweep.nodes, plan.max_nodes)
         check_maximum(size, inventory, session.config.max_workers)
         size = max(size, len(inventory.workers))
         kind = inventory.workers[0].type if inventory.workers else session.config.worker_instance_type
@@ -235,7 +235,7 @@ class Asked:
                 )
                 known[trial.parameters] = found if isinstance(found, RunEstimate) else None
         estimate = estimated(plan, trials, size, known)
-        used = estimate.at_once * plan.most_nodes
+        used = estimate.at_once * plan.max_nodes
         text = f"sweep {trials[0].sweep}: {estimate.describe(bounds, None if price is None else used * price)}"
         if self.dry_run:
             rows = [{**_document(trial), "command": commands.command_of(plan, trial, "RUN")} for trial in trials]

@@ -44,9 +44,9 @@ def test_samples_of_lists_are_different_combinations() -> None:
 def test_several_numbers_of_nodes_are_a_parameter() -> None:
     found = plan("a=1", nodes="1,4")
     assert [found.nodes_of(trial) for trial in found.trials()] == [1, 4]
-    assert found.most_nodes == 4
-    assert plan("nodes=1,2").most_nodes == 2
-    assert plan("a=1,2", nodes="3").most_nodes == 3
+    assert found.max_nodes == 4
+    assert plan("nodes=1,2").max_nodes == 2
+    assert plan("a=1,2", nodes="3").max_nodes == 3
 
 
 @pytest.mark.parametrize(
