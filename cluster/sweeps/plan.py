@@ -174,7 +174,8 @@ def read_plan(grid: Sequence[str], *, samples: int, repeats: int, seed: int, nod
     if len(counts) > 1:
         parameters.append(Parameter(name=NODES, values=counts))
     if not parameters and repeats == 1:
-        raise UsageError("--grid", None, "must have a parameter with values, such as learning-rate=0.1,0.01")
+        rule = "must have a parameter with values, such as learning-rate=0.1,0.01; or give --repeats N"
+        raise UsageError("--grid", None, rule)
     return Plan(parameters=tuple(parameters), samples=samples, repeats=repeats, seed=seed, nodes=int(counts[0]))
 
 

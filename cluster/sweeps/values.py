@@ -16,7 +16,10 @@ from cluster.errors import UsageError
 
 MAX_VALUES: Final = 10_000
 MAX_FILE_BYTES: Final = 1 << 20
-FORMS: Final = "NAME=A,B,C, NAME=FIRST..LAST, NAME=FIRST..LAST..STEP, NAME=@FILE with a value per line"
+FORMS: Final = (
+    "NAME=A,B,C, NAME=FIRST..LAST, NAME=FIRST..LAST..STEP, NAME=@FILE with a value per line, or with --samples "
+    "NAME=uniform(A,B)"
+)
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _NUMBER: Final = r"[-+]?(?:\d{1,15}(?:\.\d{1,15})?|\.\d{1,15})(?:[eE][-+]?\d{1,2})?"
 _RANGE: Final = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(?:\.\.({_NUMBER}))?")
@@ -65,8 +68,8 @@ def parse_parameter(text: str) -> Parameter:
     if found := _RANGE.fullmatch(values):
         return Parameter(name=name, values=_range(flag, values, *found.groups()))
     if _COLONS.fullmatch(values):
-        rule = "is not a range: write FIRST..LAST..STEP, for example 0..10..2; if it is a text, quote it twice"
-        raise UsageError(flag, values, rule)
+        rule = "is not a range: write FIRST..LAST..STEP, for example 0..10..2"
+        raise UsageError(flag, values, f"{rule}; for a text with colons, give '{name}=\"{values}\"'")
     try:
         (row,) = csv.reader([values], strict=True, skipinitialspace=True)
     except (csv.Error, ValueError):
@@ -87,7 +90,7 @@ def _checked(flag: str, text: str, values: list[str]) -> tuple[str, ...]:
         if "\0" in value or not value.isprintable():
             raise UsageError(flag, value, "has a character that cannot be printed; remove it")
         if value in seen:
-            raise UsageError(flag, text, f"has {value} twice; --repeats N trains with each value N times")
+            raise UsageError(flag, text, f"has {value} twice; remove one. --repeats N trains with each value N times")
         seen.add(value)
     return tuple(values)
 
