@@ -20,10 +20,10 @@ class TruncatedError(OSError):
     """Report a download that ended before its last byte."""
 
 
-def is_open(url: str) -> bool:
+def is_public(url: str) -> bool:
     """Request a file, and return whether its server provides it without a password.
 
-    False after an error, and for an HTML page, which is probably a login page.
+    False after an error, and for an HTML page, which is probably a login page. Waits up to 60 s.
     """
     try:
         with _opened(url, None) as answer:
@@ -33,10 +33,11 @@ def is_open(url: str) -> bool:
 
 
 def fetch(url: str, path: Path, signed: tuple[str, str] | None) -> None:
-    """Download a file to `path`. `signed` are user and password, or None. They are sent only if the server requires
-    them.
+    """Download a file to `path`. An existing file is overwritten.
 
-    Raises OSError, TruncatedError if bytes are missing at the end, or HTTPException. `path` may then be incomplete.
+    `signed` are user and password, or None. They are sent only if the server requires them. Raises TruncatedError if
+    bytes are missing at the end, OSError for other errors of network and disk, and HTTPException. `path` may then be
+    incomplete.
     """
     with _answer(url, signed) as answer, path.open("wb") as output:
         shutil.copyfileobj(answer, output)

@@ -103,7 +103,7 @@ class RequirementsFile:
                 found[name] = found.get(name, frozenset()) | frozenset(each.lower() for each in hashes)
         return found
 
-    def refusal(self, name: str, version: str, kind: RuntimeKind) -> str:
+    def excluding(self, name: str, version: str, kind: RuntimeKind) -> str:
         """Return the first requirement that excludes this version of a package on the nodes, such as `horovod<0.28`; ""
         if there is none.
 

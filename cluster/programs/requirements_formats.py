@@ -82,13 +82,15 @@ def notes(directory: Path, chosen: str) -> list[str]:
     return [f"{name} is not read; to install its packages: {EXPORTS[name]}" for name in others[:1]]
 
 
-def refuse_others(name: str) -> None:
-    """Raise UsageError for a --requirements file in an unsupported format, with the command that exports it."""
-    base, rule = Path(name).name, "has a format that deepcdk does not read; export it first"
-    if export := EXPORTS.get(base):
-        raise UsageError("--requirements", name, f"{rule}: `{export}`, then give that file")
-    if base.endswith((".yml", ".yaml")):
-        raise UsageError("--requirements", name, f"{rule}: `{EXPORTS['environment.yml']}`, then give that file")
+def check_format(name: str) -> None:
+    """Raise UsageError for a --requirements file in an unsupported format, with the command that exports it.
+
+    Only the file's name decides.
+    """
+    base = Path(name).name
+    if export := EXPORTS.get("environment.yml" if base.endswith((".yml", ".yaml")) else base):
+        rule = f"has a format that deepcdk does not read; export it first: `{export}`, then give {REQUIREMENTS}"
+        raise UsageError("--requirements", name, rule)
 
 
 def is_pylock(name: str) -> bool:

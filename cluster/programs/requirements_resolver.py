@@ -69,9 +69,9 @@ class Resolver:
         if plain := asked.without_editable:
             files, lines = [], list(plain)
         wanted = dataclasses.replace(wanted, files=tuple(files), lines=tuple(lines))
-        if refusal := asked.refusal(HOROVOD, HOROVOD_VERSION, self.kind):
+        if excluding := asked.excluding(HOROVOD, HOROVOD_VERSION, self.kind):
             raise RequirementsError(
-                f"{wanted.label} requires {refusal}, but the nodes build {HOROVOD_VERSION}",
+                f"{wanted.label} requires {excluding}, but the nodes build {HOROVOD} {HOROVOD_VERSION}",
                 remedy=f"remove {HOROVOD} from the requirements; the nodes install it for every program that uses it",
             )
         there = self._runtime()

@@ -34,7 +34,7 @@ from cluster.programs.keras3_lint import KerasTrapError, Trap, find
 from cluster.programs.launcher_choice import Joining, examine
 from cluster.programs.python_ast import imports, modules, parsed_text
 from cluster.programs.python_environment import RUNTIME_MODULES, Wanted
-from cluster.programs.requirements_formats import chosen_file, refuse_others
+from cluster.programs.requirements_formats import check_format, chosen_file
 from cluster.ssh.push import Tree, check_syntax, pack
 from cluster.terminal.paths import is_directory, is_file, resolved
 
@@ -184,7 +184,7 @@ class Program:
         located = with_located_script(words, directory)
         if requirements:
             requirements = located_file("--requirements", requirements, directory)
-            refuse_others(requirements)
+            check_format(requirements)
         else:
             requirements = chosen_file(directory, next(iter(without_python(located)), ""))
         program = cls(

@@ -28,7 +28,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from agent.errors import describe
 from agent.spec.node_kinds import RuntimeKind
-from cluster.programs.http_download import REFUSED, TruncatedError, fetch, is_open
+from cluster.programs.http_download import REFUSED, TruncatedError, fetch, is_public
 from cluster.programs.requirements_file import RequirementsError
 from cluster.programs.secret_detection import masked
 from cluster.programs.uv_compile import LIBC, File, Package, uv_environment, uv_program
@@ -95,7 +95,7 @@ class WheelBuilder:
         is_secret = "@" in parts.netloc or bool(parts.query) or parts.hostname in self._index_hosts
         if file.path is not None or not (is_secret or self._may_ask_for_password(parts.hostname or "")):
             return file
-        if not is_secret and not self._cached(file).is_file() and is_open(file.url):
+        if not is_secret and not self._cached(file).is_file() and is_public(file.url):
             return dataclasses.replace(file, is_direct=True)
         return _described(self.local(package, file))
 

@@ -12,7 +12,7 @@ from cluster.cli import FOR_NODES, PROJECT
 from cluster.cli.task import Browser, Key, Port, Set, Yes, task
 from cluster.errors import UsageError
 from cluster.programs.environment_choice import pack_for_notebook
-from cluster.programs.requirements_formats import refuse_others
+from cluster.programs.requirements_formats import check_format
 from cluster.programs.user_program import Program
 from cluster.session import Session
 from cluster.ssh import web_tunnel
@@ -87,7 +87,7 @@ def notebook_program(text: str) -> Program:
     path = expanded(text)
     if not path.name or not is_file(path):
         raise UsageError("--requirements", text, f"{resolved(text)} is not a file; give a requirements file")
-    refuse_others(path.name)
+    check_format(path.name)
     program = Program(directory=resolved(str(path.parent)), entry=("true",), requirements=path.name)
     program.check_uploaded("--requirements", text, Path(path.name))
     return program

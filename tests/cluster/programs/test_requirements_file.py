@@ -78,7 +78,7 @@ def test_lock_has_only_hashes_allowed_by_requirements() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "refusal"),
+    ("line", "excluding"),
     [
         ("horovod", ""),
         ("horovod[tensorflow]==0.28.*", ""),
@@ -89,5 +89,5 @@ def test_lock_has_only_hashes_allowed_by_requirements() -> None:
         ("horovod<0.28 ; sys_platform=='darwin'", ""),
     ],
 )
-def test_reason_against_package_version_is_shown(tmp_path: Path, line: str, refusal: str) -> None:
-    assert read(tmp_path, f"{line}\n").refusal("horovod", "0.28.1", KIND) == refusal
+def test_reason_against_package_version_is_shown(tmp_path: Path, line: str, excluding: str) -> None:
+    assert read(tmp_path, f"{line}\n").excluding("horovod", "0.28.1", KIND) == excluding

@@ -203,7 +203,7 @@ def test_without_horovod_environment_has_only_requirements(desk: Desk) -> None:
     [
         ("nonsense-package\n", (), "cannot be resolved for x86_64 with Python 3.12:\n.*\n.*nonsense-package was not"),
         ("tensorflow-cpu==2.14.*\n", (), "requires TensorFlow 2.14.1, but Horovod 0.28.1 is built for 2.15 to 2.21"),
-        ("numpy<2\nhorovod==0.27.0\n", (), "requires horovod==0.27.0, but the nodes build 0.28.1"),
+        ("numpy<2\nhorovod==0.27.0\n", (), "requires horovod==0.27.0, but the nodes build horovod 0.28.1"),
         ("numpy<2\n", ("horovod.torch",), "imports horovod.torch, but its requirements do not include torch"),
     ],
 )  # fmt: skip
