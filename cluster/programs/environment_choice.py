@@ -136,7 +136,7 @@ def pack_for_notebook(program: Program, node: Node, *, project: Path, report: Ca
         )
     if JUPYTERLAB not in environment.packages:
         raise RequirementsError(
-            f"{program.requirements} does not name {JUPYTERLAB}", remedy=f"add the line {JUPYTERLAB} to this file"
+            f"{program.requirements} does not name {JUPYTERLAB}", remedy=f"add {JUPYTERLAB} to this file"
         )
     return _with_environment(program, environment, kind)
 

@@ -112,7 +112,8 @@ class Upload:
 
 
 def _way_back(names: Sequence[str]) -> str:
-    return f"To upload it, add the line !{_listed(names[:1])} to {IGNORE_FILE}"
+    first = _listed(names[:1])
+    return f"To upload {first if names[1:] else 'it'}, add the line !{first} to {IGNORE_FILE}"
 
 
 def _listed(names: Sequence[str]) -> str:
