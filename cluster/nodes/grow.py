@@ -37,7 +37,7 @@ class GroupTask:
 
     @property
     def supervisor(self) -> Supervisor:
-        """Return the supervisor on the master."""
+        """Return a client for the supervisor on the master. Uploads the agent if needed."""
         return self.session.supervisor(self.master)
 
     @property
@@ -50,19 +50,19 @@ class GroupTask:
     def stop_run(self, run_id: str) -> None:
         """Report that a run is stopped, stop it, and wait until it has ended.
 
-        Its ranks have STOP_GRACE_S seconds for a checkpoint.
+        Its ranks get SIGTERM and STOP_GRACE_S seconds for a checkpoint, then SIGKILL.
         """
         self.report(f"stopping run {run_id}, with {STOP_GRACE_S:g} s for its checkpoint")
         self.supervisor.stop(run_id, STOP_GRACE_S)
 
 
 def ensure_nodes(task: GroupTask, wanted: int, *, least: int = 0) -> tuple[Node, ...]:
-    """Return the live nodes when `wanted` workers are among them.
+    """Return the master and at least `wanted` live workers. If fewer have joined, grow the group first, after asking.
 
-    If there are fewer, the group grows, after asking, and this waits up to `ready_min` of cdk.json until the master can
-    log in to `wanted` workers. If `least` is not 0, that many are enough after this time. From now on EC2 Auto Scaling
-    does not terminate workers to balance zones. Raises NotReadyError, which leaves the group at its new size, or
-    DeepcdkError if the answer is no.
+    It then waits up to `ready_min` of cdk.json until the master can log in to `wanted` workers, and returns only nodes
+    that accept its logins. If `least` is not 0, that many workers are enough after this time. Also suspends zone
+    rebalancing (`keep_workers_of_all_zones`). Raises NotReadyError after the timeout (the group keeps its new size),
+    ShrunkGroupError or OverMaximumError for the group's size, or DeepcdkError if the answer is no.
     """
     session, master, report = task.session, task.master, task.report
     worker_group.keep_workers_of_all_zones(session.aws, session.load_inventory(), report)
@@ -128,10 +128,10 @@ def _grow(task: GroupTask, wanted: int) -> int:
 
 
 def await_logins(session: Session, deployed: Inventory, report: Callable[[str], None]) -> Inventory:
-    """Wait until the workers of a new or changed deployment accept the master's logins. Return its current instances.
+    """Wait until the workers of a new or changed deployment accept the master's logins. Return its current inventory.
 
     `deployed` becomes the session's inventory. Prints a warning if the logins cannot be checked, because a deployment
-    does not require a login on the master. Raises NotReadyError.
+    does not require a login on the master. Raises NotReadyError if they do not succeed within `ready_min` of cdk.json.
     """
     session.loaded_inventory, wanted = deployed, min(len(remaining(deployed)), deployed.desired_workers)
     timeout_s = session.config.ready_min * 60.0

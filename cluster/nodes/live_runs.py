@@ -48,7 +48,7 @@ class LiveRuns:
     run_ids: tuple[str, ...] = ()
     """Oldest first; empty if no run is live, or if that is unknown."""
     starters: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
-    """Who started each of them, if that is known."""
+    """Who started each run, by run id: `user`, `host` and `identity`. Runs of unknown origin are missing."""
     why_unknown: str = ""
     """Why it is unknown whether runs are live; "" if it is known."""
 
@@ -108,9 +108,10 @@ def every_node_held(
 
 
 def check_live_runs(session: Session, doing: str, reasons: Sequence[str], *, force: bool) -> LiveRuns:
-    """Return the live runs, which the action would stop. `doing` names the action, and `reasons` explain its effects.
+    """Return the live runs, which the action would stop. With `force`, they may be unknown (`why_unknown`).
 
-    Without `force`, raises StopsRunError if there are live runs, or if it is unknown whether there are.
+    Without `force`, raises StopsRunError if there are live runs, or if it is unknown whether there are. `doing` names
+    the action, and `reasons` explain its effects. Stops nothing.
     """
     found = find_live_runs(session)
     if (found.run_ids or found.why_unknown) and not force:

@@ -27,15 +27,18 @@ printf '%s\\n' "$1"
 
 
 def login_command() -> list[str]:
-    """Build the command that logs in to the nodes on standard input, one name per line. It runs in the agent's tree."""
+    """Build the command that logs in to nodes and logs out again, for `parse_logins`. It runs in the agent's tree.
+
+    Its standard input is the names of the nodes, one per line.
+    """
     return ["xargs", "-r", "-n1", f"-P{AT_ONCE}", "sh", "-c", _SCRIPT, "sh"]
 
 
 def parse_logins(text: str, names: Iterable[str]) -> dict[str, str]:
-    """Parse the output of `login_command`: return for each of these nodes why a login failed; "" if both logins
-    succeeded.
+    """Parse the output of `login_command`: return by node name why a login failed, or "" if both logins succeeded.
 
-    The reason is "no answer" for a node without a line. Lines about other names are ignored.
+    The result has all of `names`. The reason for a node without a line is "no answer". Lines about other names are
+    ignored.
     """
     found = dict.fromkeys(names, "no answer")
     for line in text.splitlines():
@@ -56,10 +59,10 @@ class Logins:
         """Why the logins of the last check failed, by node name."""
 
     def ready(self, master: Master, nodes: Sequence[Node]) -> tuple[Node, ...]:
-        """Return the master and the workers among `nodes` that accept its logins.
+        """Log in from the master to the workers among `nodes`. Return the master and those that accept it.
 
-        Workers that accepted the logins in an earlier call are not asked again. `refused` is updated. Raises
-        RemoteError if the check itself fails.
+        Workers that accepted the logins in an earlier call are not asked again. `refused` is updated. Waits for the
+        slowest worker, up to TIMEOUT_S seconds per login. Raises RemoteError if the check itself fails.
         """
         new = [node for node in nodes if node.name != MASTER_NAME and node.instance_id not in self._accepted]
         self.refused = {}

@@ -70,6 +70,7 @@ class Row:
     name: str
     """Name within the cluster; "" until it has joined."""
     load: Load | str
+    """The load, or why it is unknown."""
     run_id: str = ""
     """The live run on this node; "" if there is none."""
 
@@ -136,8 +137,9 @@ def _gib(size: float) -> str:
 
 
 def documents(rows_: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the rows as JSON values: `instance`, `name`, `run`, and the fields of the load, or a `trouble` if it is
-    unknown.
+    """Return the rows as JSON values: `instance`, `name`, `run`, and the fields of the load.
+
+    If the load is unknown, `trouble` has the reason instead.
     """
     return [
         {

@@ -48,9 +48,10 @@ class Occupancy:
         return next((run_id for run_id, hosts in self.hosts.items() if name in hosts), "")
 
     def choice(self, nodes: Sequence[Node], count: int, *, queueing: bool) -> tuple[Node, ...]:
-        """Return the nodes that are candidates for a new run on `count` workers: the free ones.
+        """Return the candidates for the nodes of a new run on `count` workers: all of `nodes` without a live run.
 
-        With `queueing`, return all nodes if too few are free. The master chooses again when the run's turn comes.
+        They may be more or fewer than `count`. With `queueing`, return all nodes if too few are free. The master
+        chooses again when the run's turn comes.
         """
         free = tuple(node for node in nodes if not self.run_on(node.name))
         return tuple(nodes) if queueing and len(workers(free)) < count else free
@@ -74,8 +75,9 @@ class Occupancy:
 
 
 def describe_replacement(replaced: Mapping[str, Any]) -> str:
-    """Describe in one line that a worker was replaced, or why not. `replaced` is from the master's checked answer or a
-    run's record.
+    """Describe in one line that a worker was replaced and why, or that it could not be replaced.
+
+    `replaced` is from the master's checked answer or a run's record.
     """
     at = datetime.datetime.fromtimestamp(float(replaced["time"]), datetime.UTC)
     done = f"was not replaced ({replaced['trouble']})" if replaced["trouble"] else "was replaced"
@@ -88,9 +90,9 @@ def describe_runs(run_ids: Sequence[str]) -> str:
 
 
 def shortened(names: Sequence[str]) -> str:
-    """Return workers' names in short form, with ranges: worker1-3, worker7; "" without workers.
+    """Return workers' names in short form, sorted, with ranges: worker1-3, worker7; "" without workers.
 
-    Other names are left out, because a rank can write any name into its run's state.
+    The master and invalid names are left out, because a rank can write any name into its run's state.
     """
     good = (name for name in names if RULES["name"].fits(name) and name != MASTER_NAME)
     numbers = sorted(int(name.removeprefix(WORKER_PREFIX)) for name in good)

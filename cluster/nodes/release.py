@@ -24,7 +24,7 @@ def count_messages(aws: Aws, budget: Limit) -> int:
 
 
 def purge_messages(aws: Aws, budget: Limit) -> None:
-    """Delete the messages about the spent budget. Raises AwsError."""
+    """Delete the messages about the spent budget, so that its alarm becomes inactive minutes later. Raises AwsError."""
     with aws_errors(f"emptying the queue {budget.queue}"):
         sqs = aws.client("sqs")
         sqs.purge_queue(QueueUrl=sqs.get_queue_url(QueueName=budget.queue)["QueueUrl"])

@@ -77,11 +77,11 @@ def find(text: str, nodes: Sequence[Node], instances: Sequence[Instance]) -> tup
 
 
 def replace(task: GroupTask, node: str) -> Replacement:
-    """Replace a worker, after asking, and wait until the new one has joined. With force, first stop a live run on it.
+    """Replace a worker, after asking, and wait until the new one has joined.
 
-    `node` is the worker as for `find`. Raises UsageError for an unknown worker, NotReadyError if the new one does not
-    join in time, LiveRunError if a run has started on the worker since the question, or DeepcdkError if a run is live
-    on it without force, or if the answer is no.
+    `node` is the worker as for `find`. With `task.force`, a live run on it is stopped first; without it, DeepcdkError
+    is raised. Raises UsageError for an unknown worker, NotReadyError if the new one does not join in time, LiveRunError
+    if a run has started on the worker since the question, or DeepcdkError if the answer is no.
     """
     session, supervisor, report = task.session, task.supervisor, task.report
     before = remaining(session.load_inventory())
@@ -132,11 +132,10 @@ def _run_on(supervisor: Supervisor, name: str) -> str:
 
 @doing("waiting for the new node", plain=False)
 def wait_joined(task: GroupTask, gone: str, before: set[str], *, timeout_s: float) -> Node:
-    """Wait until the instance `gone` has left and a new worker has joined and accepts the master's logins. Return its
-    node.
+    """Wait until the instance `gone` has left, and a new worker has joined and accepts the master's logins.
 
-    `before` contains the ids of the instances before the replacement. Each change is reported. Raises NotReadyError
-    with the missing step after `timeout_s`.
+    Return the new worker's node. `before` contains the ids of the workers' instances before the replacement. Each
+    change is reported. Raises NotReadyError with the missing step after `timeout_s`.
     """
     session, logins = task.session, task.logins
     state, failures = "", LaunchFailures(session.aws, session.stack.worker_group)

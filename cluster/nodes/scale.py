@@ -25,14 +25,15 @@ from stacks.config import WORKER
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScaleResult:
-    """The change of the worker group."""
+    """Result of `scale`: how the worker group has changed."""
 
     before: int
     after: int
+    """Number of workers. Workers that are terminating or leave the group are not counted."""
     added: tuple[str, ...]
     """Names of the nodes that joined."""
     removed: tuple[str, ...]
-    """Names of the removed nodes, or instance ids if they had never joined."""
+    """Names of the terminated nodes, or instance ids if they had never joined."""
     stopped_runs: tuple[str, ...]
     """Ids of the runs that were stopped first."""
     nodes: tuple[str, ...]
@@ -52,11 +53,11 @@ class ScaleResult:
 
 
 def scale(task: GroupTask, wanted: int) -> ScaleResult:
-    """Bring the group to `wanted` workers, after asking, and wait for them. Live runs keep their nodes unless forced.
+    """Bring the group to `wanted` workers, after asking, and wait until the new ones are ready or the old ones gone.
 
-    With force, the runs are stopped first. Raises BusyNodesError if nodes of live runs would have to go, LiveRunError
-    if a run has started on such a node since the question, NotReadyError after a timeout, or DeepcdkError if the answer
-    is no.
+    With `task.force`, workers of live runs may be terminated, after stopping the runs. Without it, raises
+    BusyNodesError if such a worker would have to go. Raises LiveRunError if a run has started on one since the
+    question, NotReadyError after a timeout, or DeepcdkError if the answer is no.
     """
     session, master = task.session, task.master
     names = {node.name for node in workers(session.nodes(master))}

@@ -51,7 +51,7 @@ class Removal:
 
 
 def remaining(found: Inventory) -> tuple[Instance, ...]:
-    """Return the workers of the inventory that are not terminating or stopping and not leaving their group."""
+    """Return the workers that stay: without those that are stopped, terminated or about to be, or leave their group."""
     return tuple(
         i for i in found.workers if i.state not in _ENDING and not i.lifecycle.startswith(("Terminat", "Detach"))
     )
@@ -62,9 +62,9 @@ def choose(
 ) -> tuple[Removal, ...]:
     """Choose the workers to terminate so that `wanted` are left. Workers of live runs are chosen last.
 
-    Otherwise, workers that never joined come first, then the highest numbers. `instances` are all workers. `busy` maps
-    each live run's id to the names of its nodes. Raises BusyNodesError if a worker of a live run would have to be
-    chosen, unless `force` is set.
+    Otherwise, workers that never joined come first, then the highest numbers. Return them in this order; () if
+    `instances`, all remaining workers, are not more than `wanted`. `busy` maps each live run's id to the names of its
+    nodes. Raises BusyNodesError if a worker of a live run would have to be chosen, unless `force` is set.
     """
     joined = {node.instance_id: node for node in nodes}
     taken = {name for names in busy.values() for name in names}

@@ -105,7 +105,7 @@ def status_document(
 
 
 def read_status(found: Inventory, prices: Prices, *, wait_s: float) -> dict[str, Any]:
-    """Return the status as JSON values, with the prices that are known within `wait_s` seconds."""
+    """Return the status as JSON values. Waits up to `wait_s` seconds for prices; those still unknown are null."""
     kinds = [i.type for i in found.instances]
     known, now = prices.per_hour(kinds, wait_s), datetime.datetime.now(datetime.UTC)
     return status_document(found, known, now, prices.dated(kinds))
@@ -120,10 +120,10 @@ def print_status(
     bound: tuple[Limit, ...] | str = (),
     failures: Sequence[str] = (),
 ) -> None:
-    """Print a cluster's nodes and the limits on its workers, with the prices that are known within `wait_s` seconds.
+    """Print a cluster's nodes and the limits on its workers. Waits up to `wait_s` seconds for prices.
 
-    `as_json` prints JSON instead of a table. `bound` are the limits, or the reason why they are unknown. `failures` are
-    lines on failed launches.
+    `as_json` prints JSON instead of a table. `bound` are the limits, or the reason why they are unknown. By default, no
+    limits are printed. `failures` are lines on failed launches.
     """
     now = datetime.datetime.now(datetime.UTC)
     if as_json:

@@ -31,29 +31,32 @@ _BATCH: Final = 200
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Leftover:
-    """A directory on the shared file system or on a node's disk."""
+    """A directory that `fab clean` may remove, or may not while it is used."""
 
     place: str
-    """`shared file system`, or the node's name."""
+    """`shared file system`, or the name of the node whose disk has it."""
     kind: str
+    """What it contains, such as wheels or data."""
     path: str
     size: int
+    """Bytes."""
     used: bool = False
+    """Whether a run or process needs it, or the next run would upload or build it again."""
 
 
 class Leftovers:
-    """Find and remove directories on the master and the workers for `fab clean`."""
+    """Find directories of uploads, environments and data on the master and the workers, and remove unused ones."""
 
     def __init__(self, master: Master, stack: Stack, directory: str, shared_agent: str) -> None:
         """Use the agent in `directory` on the master, and in `shared_agent` on the workers."""
         self._master, self._stack, self._directory, self._shared_agent = master, stack, directory, shared_agent
 
     def shared(self) -> list[Leftover]:
-        """Return the directories on the shared file system, and the master's own agents."""
+        """Return the used and unused directories on the shared file system, and the master's own agents."""
         return self._of(SHARED, self._ask_master("shared", self._stack.efs_mount))
 
     def all(self, nodes: Sequence[Node]) -> list[Leftover]:
-        """Return the directories on the shared file system and the master, and on all workers if `nodes` has a worker.
+        """Return the used and unused directories on the shared file system, the master, and any workers in `nodes`.
 
         A directory counts as used if its node reports it as used, or if a run on the shared file system refers to a
         directory of this name. A worker that fails is left out, after a warning.
@@ -156,7 +159,7 @@ def size_of(found: Iterable[Leftover]) -> int:
 
 
 def table(found: Sequence[Leftover]) -> Table:
-    """Build the table of these directories, with their total size below."""
+    """Build the table of these unused directories, with their total size below."""
     rows = tuple(
         (command_on_nodes.short(each.place), each.kind, amount(each.size), ascii(each.path)[1:-1]) for each in found
     )
@@ -169,8 +172,9 @@ def table(found: Sequence[Leftover]) -> Table:
 
 
 def summary(found: Sequence[Leftover]) -> str:
-    """Return one line with the size of each kind of upload on the shared file system, and the size that `fab clean`
-    frees.
+    """Return one line with the size of each kind of upload on the shared file system, and how much `fab clean` frees.
+
+    `found` is the result of `Leftovers.shared`.
     """
     kinds: dict[str, int] = {}
     for each in found:

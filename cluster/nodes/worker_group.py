@@ -76,11 +76,10 @@ def check_maximum(wanted: int, deployed: Inventory, configured: int) -> None:
 
 
 def resize(aws: Aws, stack: Stack, nodes: int) -> None:
-    """Set the desired size of the group, without waiting. Raises AwsError, or OverMaximumError above the group's
-    maximum.
+    """Set the desired size of the group, without waiting. At a lower size, EC2 chooses the instances to terminate.
 
-    EC2 Auto Scaling has no compare-and-set, and at a lower size it chooses the instances to terminate. Callers must
-    therefore hold the size on the master (`Supervisor.hold`) and read it just before, after every question.
+    EC2 Auto Scaling has no compare-and-set. Callers must therefore hold the size on the master (`Supervisor.hold`) and
+    read it just before, after every question. Raises AwsError, or OverMaximumError above the group's maximum.
     """
     from botocore.exceptions import ClientError
 
@@ -124,8 +123,9 @@ def keep_workers_of_all_zones(aws: Aws, found: Inventory, report: Callable[[str]
 
 
 def read_nodes(master: Master, report: Callable[[str], None] = warn) -> tuple[Node, ...]:
-    """Read the nodes that the master lists as live, including itself. `report` gets a sentence on each invalid entry.
+    """Read the nodes that the master lists as live, including itself.
 
+    Invalid entries are skipped, and `report` gets a sentence on each. Whether the nodes accept logins is not checked.
     Raises RemoteError if the master cannot read its list.
     """
     return parse_nodes(master.check(["cat", NODES_PATH], doing="reading the nodes file").text, report)
@@ -143,7 +143,7 @@ def wait_ready(
     report: Callable[[str], None],
     least: int = 0,
 ) -> tuple[Node, ...]:
-    """Wait until `wanted` workers accept the master's logins. Return these workers and the master.
+    """Wait until `wanted` workers or more accept the master's logins. Return all such workers and the master.
 
     `report` is called on each change. If `least` is not 0, that many workers are enough after `timeout_s`. If even
     these are missing by then, raises NotReadyError with the missing instances and the last lines of their consoles.
@@ -176,10 +176,7 @@ def wait_ready(
 
 
 def describe_shortfall(policy: str, ready: int, wanted: int) -> str:
-    """Return a sentence on a group in which only `ready` of `wanted` workers have started.
-
-    By the capacity_policy `policy`, these are enough.
-    """
+    """Return a sentence on a group with only `ready` of `wanted` workers, which its capacity_policy `policy` allows."""
     return (
         f"{ready} of {wanted} workers have started, which is enough by capacity_policy {policy}; the group keeps "
         f"trying to start the others. To stop that: `fab scale --nodes {ready}`"
