@@ -35,16 +35,21 @@ class HostResult:
     seconds: float
     stdout: bytes
     stderr: bytes
+    """Each is the whole output, or its last 4 KiB if a listener received it."""
     trouble: str = ""
     """SSH's message if the node was not reached."""
 
     @property
     def failed(self) -> bool:
+        """Return whether the command failed, or the node was not reached."""
         return self.exit_code != 0 or not self.reached
 
     @property
     def reason(self) -> str:
-        """Return a text for the user: exit code and last lines of the output, or why the node was not reached."""
+        """Return why the command failed, in one or more lines: its exit code and last output, or why it did not run.
+
+        The output is that on stderr, or else on stdout.
+        """
         if not self.reached:
             return f"not reached: {self.trouble.strip() or 'no message'}"
         last = (self.stderr or self.stdout).decode("utf-8", errors="replace").splitlines()[-LAST_LINES:]
@@ -75,7 +80,10 @@ class CommandFailedError(DeepcdkError, RuntimeError):
 
 
 def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Parse --env NAME=VALUE into pairs. Raises UsageError; its message omits the value, which may be a secret."""
+    """Parse --env NAME=VALUE into pairs of name and value, in the same order. Names may occur twice.
+
+    Raises UsageError if a text has no name or no `=`. The message omits the value, which may be a secret.
+    """
     pairs = []
     for text in given:
         name, equals, value = text.partition("=")
@@ -100,7 +108,7 @@ class OutputListener(Protocol):
 
 
 class PrefixedOutput:
-    """Print each node's output in whole lines, with the node's name in front."""
+    """Print each node's output in whole lines, with the node's short name in front, as in `worker1 | text`."""
 
     def __init__(
         self,
@@ -153,7 +161,7 @@ def short(host: str) -> str:
 def run(
     master: Master, directory: str, request: RemoteCommand, listener: OutputListener | None
 ) -> tuple[HostResult, ...]:
-    """Run the command of `request` on its nodes. Return the results, in the order of the nodes.
+    """Run the command of `request` on its nodes, and wait until all have ended. Return the results by node order.
 
     `directory` is the pushed tree with the agent, which starts the command from the master. `listener` gets the output
     as it arrives, and the results then contain only its last 4 KiB. A command that fails on a node is a result, not an

@@ -35,7 +35,7 @@ _BOOTING: Final = "the master may still be booting: repeat in a minute"
 def connect(
     aws: Aws, master: Instance, user: str, kept: KeptHostKeys, key: str = "", ssh_access: str = SSH_PORT_OPEN
 ) -> Master:
-    """Connect to the master over Session Manager, through the user's proxy, or directly.
+    """Connect to the master over Session Manager, through the user's proxy, or directly. The caller closes the result.
 
     The master's host keys must be those in its console, or those `kept` from an earlier connection. `key` is a private
     key file; "" for all of the user's keys. `ssh_access` is the cluster's setting. If the connection breaks, the next
@@ -73,7 +73,7 @@ def connect(
 def order(aws: Aws, key_name: str, keys: Sequence[UserKey]) -> tuple[UserKey, ...]:
     """Return the usable keys, starting with those of the EC2 key pair. A server accepts only six attempts by default.
 
-    If the key pair is not known or cannot be read, the order stays.
+    Asks EC2 for the key pair if there are several keys. If it is not known or cannot be read, the order stays.
     """
     usable = tuple(key for key in keys if key.is_usable)
     if len(usable) < 2 or not key_name:
@@ -121,9 +121,9 @@ def open_connection(
 ) -> Master:
     """Open a connection to a host that has one of `host_keys`, and log in with the first accepted one of `keys`.
 
-    Host keys of an algorithm that Paramiko does not support are skipped. `key_name` is the EC2 key pair that the master
-    was launched with; it is only for messages. `through` is a tunnel to use, which is closed with the connection.
-    Raises ConnectionFailedError.
+    May ask for a key's passphrase on the terminal. Host keys of an algorithm that Paramiko does not support are
+    skipped. `key_name` is the EC2 key pair that the master was launched with; it is only for messages. `through` is a
+    tunnel to use, which is closed with the connection. Raises ConnectionFailedError.
     """
     import logging
 
@@ -257,8 +257,7 @@ class _Offer:
         self.accepted: UserKey | None = None
 
     def authenticate(self, transport: paramiko.Transport) -> None:
-        """Authenticate with one of the keys. Raises RefusedKeysError if none is accepted, or ConnectionFailedError if a
-        key gets no answer.
+        """Authenticate with one of the keys. Raises RefusedKeysError if none is accepted.
 
         Raises ConnectionFailedError if a key gets no answer, or if the connection breaks before a key is rejected. May
         ask for a key's passphrase on the terminal. Keys that cannot be loaded are skipped.

@@ -76,17 +76,20 @@ _SHORT_NAME: Final = re.compile(r"[^.~]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fetched:
-    """Directory, number and total size of the fetched files."""
+    """The result of a fetch."""
 
     directory: Path
+    """`into/run_id`. It may also contain files of an earlier fetch."""
     files: int
+    """Number of the files of this fetch."""
     size_bytes: int
 
 
 class Intake:
-    """Receive the files of one run in a new directory, within the limits of a fetch. Files may be renamed."""
+    """Create the files of one run in a new directory, within the limits of a fetch. Files may be renamed."""
 
     def __init__(self, directory: Path, run_id: str) -> None:
+        """`directory` must exist. `run_id` is for messages."""
         self.directory = directory
         self._run_id, self._action = run_id, f"fetching run {run_id}"
         self._lock = threading.Lock()
@@ -199,11 +202,12 @@ def _short_name(name: str) -> str:
 
 @contextlib.contextmanager
 def atomic_directory(into: Path, run_id: str) -> Iterator[Intake]:
-    """Yield an Intake for a run. Its files appear in `into/run_id` at the end of the block. Other files there stay.
+    """Yield an Intake for a run. Its files appear in `into/run_id` at the end of the block.
 
-    Raises DeepcdkError for an invalid run id, without space or permission, if a link leads out of `into/run_id`, or if
-    that directory has files and was not created by a fetch of this run. No file appears then, except if writing fails
-    while files are moved to an existing directory.
+    They replace files with the same names there. Other files there stay. Raises DeepcdkError for an invalid run id,
+    without space or permission, if a link leads out of `into/run_id`, or if that directory has files and was not
+    created by a fetch of this run. No file appears then, except if writing fails while files are moved to an existing
+    directory.
     """
     if not is_generated_id(run_id):
         raise DeepcdkError(
@@ -292,10 +296,11 @@ def _check_free(target: Path, file: Path) -> None:
 
 
 def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
-    """Unpack a tar stream to `into/run_id`. The files appear when all have arrived. Other files in that directory stay.
+    """Unpack a tar stream to `into/run_id`. The files appear when all have arrived, and replace those with their names.
 
-    The files are not executable. Raises AnswerError for an entry that is not a plain file below its directory,
-    DeepcdkError for an incomplete stream or as `atomic_directory` does, and the errors of `blocks`.
+    Other files in that directory stay. The new files are not executable. Raises AnswerError for an entry that is not a
+    plain file below its directory, DeepcdkError for an incomplete stream or as `atomic_directory` does, and the errors
+    of `blocks`.
     """
     with atomic_directory(into, run_id) as intake:
         files = size_bytes = 0
@@ -333,9 +338,10 @@ def _counted(blocks: Iterator[bytes], intake: Intake) -> Iterator[bytes]:
 
 
 def fetch(master: Master, runs_root: str, run_id: str, into: Path, *, checkpoints: bool = False) -> Fetched:
-    """Fetch a run's directory to `into/run_id`. Checkpoints, by far the largest part, are included only on request.
+    """Fetch a run's directory from the master to `into/run_id`, as `unpack` does. The run may still be live.
 
-    Raises the errors of `unpack`, and RemoteError if the master cannot send the directory.
+    Checkpoints, by far the largest part, are fetched only with `checkpoints`. Raises the errors of `unpack`, and
+    RemoteError if the master cannot send the directory, for example because it does not exist.
     """
     excluded = () if checkpoints else ("checkpoints",)
     blocks = master.blocks(bootstrap_command("send", f"{runs_root}/{run_id}", *excluded))

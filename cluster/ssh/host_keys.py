@@ -69,7 +69,7 @@ def parse_console(text: str) -> tuple[HostKey, ...]:
     """Parse the host keys in console output. The last complete block is used, because a reboot prints them again.
 
     Lines may have a prefix (`[   12.3] cloud-init[1]: `), carriage returns and a comment. Other lines are skipped.
-    Without a complete block the result is empty, because a block that is still being printed may end within a key.
+    Return () without a complete block, because a block that is still being printed may end within a key.
     """
     keys: tuple[HostKey, ...] = ()
     # A block that is cut off by the next one does not count. A regular expression for both marks would search for the
@@ -106,9 +106,9 @@ class KeptHostKeys:
 
     @classmethod
     def in_home(cls, home: Path, *, account: str, region: str) -> KeptHostKeys:
-        """Return the keys that are kept below a home directory for an account and region. The files need not exist.
+        """Return the store of keys below a home directory for an account and region. Nothing is read or created yet.
 
-        They are not in ~/.cache, which may be emptied at any time.
+        It is not in ~/.cache, which may be emptied at any time.
         """
         return cls(folder=home / ".local" / "state" / "deepcdk" / "host-keys" / account / region)
 
@@ -136,7 +136,7 @@ class KeptHostKeys:
         raise ConnectionFailedError(f"the stored SSH host keys of {instance_id} {what}", where=str(path), remedy=remedy)
 
     def keep(self, instance_id: str, keys: Sequence[HostKey]) -> None:
-        """Replace the keys in an instance's file, readable only by its owner. Print a warning if that fails."""
+        """Replace the keys in an instance's file, readable only by its owner. If that fails, only print a warning."""
         try:
             write_private(self.path(instance_id), "".join(f"{instance_id} {key}\n" for key in keys))
         except OSError as error:
@@ -144,7 +144,7 @@ class KeptHostKeys:
             warn(f"{what}: {self.folder}. The next command reads them from the console again")
 
     def identify(self, aws: Aws, instance_id: str) -> tuple[HostKey, ...]:
-        """Return the host keys of an instance, from its console and from its file, and store them in the file.
+        """Return the host keys of an instance: those in its file and those in its console. Store them in the file.
 
         Waits for the console, at most TIMEOUT_S, only if there are no stored keys. Raises ConnectionFailedError if
         neither has any, or if the two differ, and AwsError.

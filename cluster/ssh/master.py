@@ -83,7 +83,7 @@ class Master:
         self._relied_on = 0
 
     def reopen_with(self, connect: Callable[[], Master]) -> Master:
-        """Let `connect` open a new connection if the current one breaks before a command is sent. Return this master.
+        """Let `connect` open a new connection if a new command finds the current one broken. Return this master.
 
         The connection is not replaced while a stream or a forwarding uses it, for example while nodes are held for a
         task. The caller must restart what ended with the connection.
@@ -109,7 +109,7 @@ class Master:
         self.close()
 
     def close(self) -> None:
-        """Close the connection, and the tunnel or proxy that it uses."""
+        """Close the connection, and the tunnel or proxy that it uses. Commands that still run on it fail."""
         self._connection.close()
         if self._on_close:
             self._on_close()
@@ -173,8 +173,9 @@ class Master:
     def run(self, argv: Sequence[str], *, directory: str = "", stdin: bytes = b"") -> Completed:
         """Run a command to its end, without a time limit, and return its status and output. `stdin` is its whole input.
 
-        The result has the error output only if the command failed. Raises AnswerError if the output exceeds MAX_BYTES,
-        and SilenceError if the connection breaks.
+        It runs in `directory`, by default the login user's home. A status other than 0 is not an error. The result has
+        the error output only in this case. Raises AnswerError if the output exceeds MAX_BYTES, and SilenceError if the
+        connection breaks.
         """
         output = bytearray()
         try:
@@ -224,11 +225,12 @@ class Master:
         stdin: bytes = b"",
         feed: Iterable[bytes] | None = None,
     ) -> Generator[bytes]:
-        """Yield blocks of a command's standard output. `stdin` is sent first, and stays open until the stream ends.
+        """Start a command, and yield blocks of its standard output. `stdin` is sent first.
 
-        If `feed` is given, its blocks are sent to standard input in the background instead, which is closed at their
-        end. Raises SilenceError if nothing arrived for `silence_s` seconds (None: no limit) or the connection broke,
-        RemoteError for a status other than 0.
+        Standard input stays open until the stream ends. If `feed` is given, its blocks are sent in the background
+        instead of `stdin`, and standard input is closed at their end. Raises SilenceError if nothing arrived for
+        `silence_s` seconds (None: no limit) or the connection broke, and at the end RemoteError for a status other than
+        0.
         """
         channel, errors = self._open(argv, directory), bytearray()
         channel.settimeout(silence_s)
@@ -277,8 +279,10 @@ class Master:
             yield from batch
 
     def batches(self, blocks: Iterable[bytes]) -> Iterator[list[str]]:
-        """Yield the lines that each block completes, as a list of texts without line ends. This is for output with many
-        lines. Raises AnswerError like `lines`.
+        """Yield the lines that each of `blocks` completes, as a list of texts without line ends.
+
+        This is faster than `lines` for output with many lines. A last line without an end is yielded too. Raises
+        AnswerError for a line longer than MAX_BYTES, and the errors of `blocks`.
         """
         rest = bytearray()
         for block in blocks:

@@ -50,10 +50,11 @@ class Tree:
     """An uncompressed tar with its entries below `folder`."""
     files: int
     folder: str
-    """`agent`, `payload`, or `program` for a user program."""
+    """`agent`, `payload`, `wheels`, or `program` for a user program."""
     content_bytes: int = 0
+    """Total size of its files, without those that `pack` got as bytes."""
     largest: tuple[tuple[int, str], ...] = ()
-    """Bytes and name of its largest files."""
+    """Bytes and name of its largest files, largest first."""
 
     @property
     def sha256(self) -> str:
@@ -84,6 +85,7 @@ class Pushed:
 
     tree: Tree
     directory: str
+    """The tree's directory on the shared file system."""
     uploaded_bytes: int
     """0 if the tree was there already."""
 
@@ -106,7 +108,10 @@ class Pushed:
 
 
 def package_files(root: Path) -> list[Path]:
-    """List the files of a package, relative and sorted. Caches, hidden files and links are left out."""
+    """List the files below a package's directory, relative to it and sorted.
+
+    Hidden files, links, `__pycache__` and .pyc files are left out.
+    """
     found = []
     for path in sorted(root.rglob("*")):
         relative = path.relative_to(root)
@@ -150,11 +155,11 @@ def pack(
     links: Iterable[tuple[Path, str]] = (),
     folders: Iterable[Path] = (),
 ) -> Tree:
-    """Pack the files of `root` under `folder`. Times, owners and modes do not depend on the machine.
+    """Pack files into a tree, with their paths below `folder`. Times, owners and modes do not depend on the machine.
 
-    `beside` maps names to further files, given as bytes or by their paths, which are stored next to the folder. Those
-    given as bytes do not count in the tree's size. `links` are symbolic links with their targets, `folders` empty
-    directories. Raises OSError.
+    `files` are relative to `root`. `beside` maps names to further files, given as bytes or by their paths, which are
+    stored next to the folder. Those given as bytes do not count in the tree's size. `links` are symbolic links with
+    their targets, `folders` empty directories. Raises OSError.
     """
     buffer = io.BytesIO()
     sizes: list[tuple[int, str]] = []
@@ -197,7 +202,7 @@ def pack(
 
 
 def printable(path: Path) -> str:
-    """Return a path for printing: control characters and bytes that are not UTF-8 are escaped."""
+    """Return a path for messages. With control characters or bytes that are not UTF-8, it is quoted and escaped."""
     return str(path) if str(path).isprintable() else ascii(str(path))
 
 

@@ -56,7 +56,7 @@ def command(instance_id: str, region: str) -> list[str]:
 
 
 def proxy_command(instance_id: str, region: str) -> str:
-    """Return the result of `command` as one text for a ProxyCommand in ssh_config, where % starts a token."""
+    """Return the command of `command` as one text for a ProxyCommand in ssh_config. Each % is doubled for that."""
     return shlex.join(command(instance_id, region)).replace("%", "%%")
 
 
@@ -133,7 +133,7 @@ def open_tunnel(
     *,
     timeout_s: float,
 ) -> T:
-    """Return the result of `connect` for a tunnel through the command `argv`. Repeat while the node has not registered.
+    """Open a tunnel through the command `argv`, and return `connect(tunnel)`. Repeat while the node is not registered.
 
     Each attempt has a new tunnel. After _TELL_AFTER_S, a warning tells the user about the wait, which lasts at most
     `timeout_s`. Raises ConnectionFailedError with the output of the command. If the command did not fail, raises the

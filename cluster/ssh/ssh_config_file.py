@@ -75,7 +75,7 @@ def alias(stack: str, node: str) -> str:
 
 
 def find_node(stack: str, text: str, nodes: Sequence[Node]) -> Node:
-    """Return the node given as worker3, 3, STACK-worker3 or its full name; "" is the master.
+    """Return the node that the text names as worker3, 3, STACK-worker3 or its full name; the master for "".
 
     Raises UsageError, which names --node, if `nodes` has no such node.
     """
@@ -175,7 +175,8 @@ def entries(
 def write_identity(files: Files, key: UserKey | None) -> Path | None:
     """Return the absolute path for IdentityFile; None if `key` is None.
 
-    For a key that is only in the agent, its public half is written to `files.public_key`, and this path is returned.
+    It is the key's file. For a key that is only in the agent, its public half is written to `files.public_key`, and
+    this path is returned. Raises OSError.
     """
     if key is None:
         return None
@@ -186,14 +187,18 @@ def write_identity(files: Files, key: UserKey | None) -> Path | None:
 
 
 def is_included(config: Path) -> bool:
-    """Return whether the user's ssh_config includes the files of all clusters. Raises DeepcdkError if unreadable."""
+    """Return whether the user's ssh_config, the file `config`, has the line INCLUDE for the files of all clusters.
+
+    Return False if the file does not exist. Raises DeepcdkError if it is unreadable.
+    """
     return INCLUDE in (line.strip() for line in _read(config).splitlines())
 
 
 def include(config: Path) -> bool:
-    """Add the Include line to the top of the user's ssh_config. Return whether the line was missing.
+    """Add the line INCLUDE to the top of the user's ssh_config, the file `config`, unless it has this line.
 
-    Below a Host line it would apply only to that host. Raises DeepcdkError if the file is unreadable, and OSError.
+    Return whether the line was added. Below a Host line it would apply only to that host. Raises DeepcdkError if the
+    file is unreadable, and OSError.
     """
     if is_included(config):
         return False

@@ -60,8 +60,9 @@ class BackgroundReader(Generic[T]):
         self._is_abandoned = True
 
     def next(self, timeout_s: float) -> T | None:
-        """Return the next item, or None at the end. Raises SilenceError after `timeout_s` seconds, and the errors of
-        the stream.
+        """Wait for the next item and return it; None at the end. Do not call it again after the end or an error.
+
+        Raises SilenceError after `timeout_s` seconds without an item, and the errors of the stream.
         """
         try:
             item = self._queue.get(timeout=timeout_s)

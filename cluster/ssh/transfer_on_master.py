@@ -79,7 +79,7 @@ def entries(archive: tarfile.TarFile, *, links: bool = False) -> Iterator[tuple[
 
 
 def unpack(archive: tarfile.TarFile, directory: Path, *, links: bool = False) -> int:
-    """Unpack plain files and directories below `directory`. Return the number of files.
+    """Unpack plain files and directories below `directory`. Return the number of files. Existing files are overwritten.
 
     `links` allows symbolic links. They are created last, so that no file is written through one. Files keep their
     execute bits, and only their owner may write them. Raises EntryError, TarError and OSError.

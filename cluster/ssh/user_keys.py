@@ -86,8 +86,9 @@ class UserKey:
 def find(settings: UserSettings, home: Path, key: str = "") -> tuple[UserKey, ...]:
     """Return the user's keys: first those in the agent, then those in files, then public keys without a private half.
 
-    If `key`, the path of a file, is given, only the key in this file is returned, from the agent too. `home` has the
-    directory .ssh. Raises ConnectionFailedError if `key` is not a valid key.
+    Keys without a private half are not usable (`is_usable`). If `key`, the path of a file, is given, only the key in
+    this file is returned, after the same key in the agent. `home` has the directory .ssh. Raises ConnectionFailedError
+    if `key` is not a valid key.
     """
     in_agent = tuple(_agent_keys(settings.agent))
     if key:
@@ -190,8 +191,9 @@ def _algorithm(blob: bytes) -> str:
 
 
 def parse_public_key(text: str) -> tuple[str, bytes] | None:
-    """Return algorithm and key of a public key in OpenSSH's format; None for anything else. The key is in SSH's wire
-    format.
+    """Parse a public key in OpenSSH's format. Return its algorithm, and its bytes in SSH's wire format.
+
+    Return None for any other text.
     """
     words = text.split()
     if len(words) < 2 or not words[0].startswith(("ssh-", "ecdsa-", "sk-")):
@@ -297,6 +299,6 @@ def _from_pkcs8(path: Path, passphrase: bytes | None) -> paramiko.PKey | None:
 
 
 def matching(keys: Sequence[UserKey], described: Mapping[str, Any]) -> tuple[UserKey, ...]:
-    """Return the keys that match the public key in EC2's description of a key pair; () if it shows none."""
+    """Return those of `keys` that have the public key in EC2's description of a key pair; () if it shows none."""
     parsed = parse_public_key(str(described.get("PublicKey") or ""))
     return tuple(key for key in keys if parsed is not None and key.blob == parsed[1])

@@ -44,13 +44,14 @@ class UserSettings:
     proxy: str = ""
     """Shell command that connects its input and output to the SSH server. It may contain tokens of ssh_config."""
     proxy_source: str = ""
-    """The line of the user's settings that defines it."""
+    """The line of the user's settings that defines the proxy."""
     tokens: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Values of the tokens in `proxy`, by the letter after %."""
 
     def proxy_command(self) -> list[str]:
-        """Return the command that starts the proxy, as words. Like OpenSSH, it uses the user's shell.
+        """Return the command that starts the proxy, as words. Call this only if `proxy` is not "".
 
-        It ignores Ctrl-C, so that the connection does not end before the task.
+        Like OpenSSH, it uses the user's shell. It ignores Ctrl-C, so that the connection does not end before the task.
         """
         command = f"exec {_expand(self.proxy, self.tokens)}"
         # Ctrl-C in the terminal must not end the connection before the task ends.

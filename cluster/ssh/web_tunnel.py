@@ -28,7 +28,7 @@ ADDRESS: Final = re.compile(r"https?://(?:localhost|127\.0\.0\.1):([0-9]{1,5})(/
 
 
 def free_port(wanted: int) -> int:
-    """Return `wanted` if this port is free on this machine's loopback; for 0, any free port.
+    """Return `wanted` if this port is free on this machine's loopback; for 0, any free port. It is not reserved.
 
     Raises UsageError, which names --port, if the port is not available.
     """
@@ -43,7 +43,10 @@ def free_port(wanted: int) -> int:
 
 
 def find_address(line: str) -> tuple[int, str] | None:
-    """Return port and path of the address in a line of the server's output; None if there is none."""
+    """Return port and path of the local URL in a line of the server's output; None if there is none.
+
+    The path is "/" if the URL has none, and includes the query, such as a token.
+    """
     found = ADDRESS.search(line)
     port = int(found[1]) if found else 0
     return (port, found[2] or "/") if found and 0 < port <= LAST_PORT else None
