@@ -17,7 +17,10 @@ from cluster.staging.node_reports import Reports
 
 
 class StagingConnection:
-    """Send requests to `agent.staging.node_commands serve` on the master. Use it in a `with`."""
+    """Send requests to `agent.staging.node_commands serve` on the master, one at a time. Use it in a `with`.
+
+    The server keeps its reservations until the end of the `with`.
+    """
 
     def __init__(self, master: Master, command: Sequence[str], directory: str) -> None:
         """Start `command` in `directory`, a pushed tree."""
@@ -43,10 +46,11 @@ class StagingConnection:
             self._changed = error
 
     def request(self, request: dict[str, Any], payload: Iterable[bytes] = ()) -> dict[str, Any]:
-        """Send a request with its payload and return the answer's counts.
+        """Send a request with its payload, wait for the answer and return its counts by name.
 
-        Raises StagingError for an error in the answer, SilenceError if the connection breaks, RemoteError if the server
-        fails, DeepcdkError if a file has changed while it was read, or AnswerError.
+        The payload is read in another thread while it is sent. Raises StagingError for an error in the answer,
+        SilenceError if the connection breaks, RemoteError if the server fails, DeepcdkError if a file has changed while
+        it was read, or AnswerError.
         """
         self._sent.put((json.dumps(request).encode("ascii") + b"\n",))
         self._sent.put(payload)

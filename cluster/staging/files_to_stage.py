@@ -58,6 +58,7 @@ class Source:
     """A directory or file on the laptop, and the files in it to stage."""
 
     root: Path
+    """The directory; for a single file, the directory that contains it."""
     files: tuple[tuple[str, int], ...]
     """Path within `root` and size of each file, sorted by path."""
 
@@ -67,8 +68,10 @@ class Source:
         return sum(size for _, size in self.files)
 
     def manifest(self, report: ProgressCallback) -> Manifest:
-        """Return a manifest with the hash of every file. `report` is called with the progress. Raises DeepcdkError for
-        an unreadable file.
+        """Read all files, and return a manifest with the hash of each. `report` is called with the progress.
+
+        A file's size is the one that was read, which may differ from that in `files`. Raises DeepcdkError for an
+        unreadable file.
         """
         done = [0, 0]
         entries = []
@@ -99,7 +102,10 @@ class Source:
 
 
 class BackgroundManifest:
-    """Hash a source's files in the background. Leaving the `with` stops it."""
+    """Hash a source's files in the background, from its creation on. Leaving the `with` stops it.
+
+    `report` is called in the background thread.
+    """
 
     def __init__(self, source: Source, report: ProgressCallback) -> None:
         self._stopped = threading.Event()
@@ -118,16 +124,16 @@ class BackgroundManifest:
         self._stopped.set()
 
     def result(self) -> Manifest:
-        """Return the manifest when all files are hashed. Raises like `Source.manifest`."""
+        """Wait until all files are hashed, and return the manifest. Raises the errors of `Source.manifest`."""
         return self._future.result()
 
 
 def survey(source: str, *, follow_links: bool) -> Source:
-    """List the files to stage: those in a directory, including hidden ones, or a single file.
+    """List the files to stage: all files below a directory, including hidden ones, or a single file.
 
-    Raises UsageError if `source` does not exist or contains no file, DeepcdkError for a directory that cannot be read,
-    or UnsupportedFilesError for sockets, pipes, devices and symbolic links. With `follow_links`, only links that have
-    no target or form a loop are rejected.
+    `source` may start with ~. Raises UsageError if it does not exist or contains no file, DeepcdkError for a directory
+    that cannot be read, or UnsupportedFilesError for sockets, pipes, devices and symbolic links. With `follow_links`,
+    only links that have no target or form a loop are rejected.
     """
     root = resolved(source)
     if is_file(root):

@@ -59,8 +59,9 @@ class StagingResult:
     files: int
     """Number of files in the whole data set."""
     bytes: int
+    """Size of the whole data set."""
     sha256: str
-    """One hash for all names and contents."""
+    """One hash for all names and contents; "" for local data from a bucket."""
     uploaded_bytes: int
     """Bytes sent from this machine; 0 if all files were there already or came from a bucket."""
     sharded: bool
@@ -111,6 +112,7 @@ class Reports:
         self._rests: dict[str, bytes] = {}
         self._progress: dict[str, tuple[int, int]] = {}
         self.done: dict[str, dict[str, Any]] = {}
+        """By node: the counts of its last answer. A node without an answer, or with an error, is missing."""
         self.paths: dict[str, list[tuple[str, str]]] = {"missing": [], "spoiled": [], "damaged": []}
         """Node and path of files: missing on the shared file system, damaged since an earlier staging, or repaired."""
         self.errors: dict[str, tuple[str, str]] = {}
@@ -151,7 +153,7 @@ class Reports:
             found.extend((host, path) for path in message.get(kind, ()))
 
     def check(self) -> None:
-        """Raise StagingError if a node reported an error. The first error decides its remedy."""
+        """Raise StagingError if a node reported an error. Its message has all errors, its remedy is for the first."""
         if self.errors:
             kind = next(kind for _, kind in self.errors.values())
             raise StagingError({short(host): text for host, (text, _) in self.errors.items()}, kind)

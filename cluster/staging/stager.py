@@ -31,9 +31,9 @@ saves.
 
 
 def readers(manifest: Manifest) -> int:
-    """Return the number of workers that verify these files: one for each READER_FILES files or READER_BYTES bytes.
+    """Return how many workers should verify these files: one for each READER_FILES files or READER_BYTES bytes.
 
-    It is at least two, because one worker can read wrongly.
+    It is at least two, because one worker can read wrongly. The cluster may have fewer.
     """
     return max(2, -(-len(manifest.entries) // READER_FILES), -(-manifest.size // READER_BYTES))
 
@@ -67,18 +67,18 @@ class Stager:
             yield connection
 
     def upload(self, root: Path, manifest: Manifest) -> int:
-        """Upload files below `root` to the shared file system; return the bytes sent. Files that are there are not
-        sent.
+        """Upload files below `root` to the shared file system, and verify them there. Return the bytes sent.
 
-        Raises StagingError, also if files still differ after two uploads.
+        Files that are there already are not sent. Raises the errors of `StagingConnection.request`, and StagingError if
+        files still differ after two uploads.
         """
         return self._upload(root, manifest, lambda attempt: self.missing(manifest, attempt), packing=False)
 
     def upload_and_copy(self, root: Path, manifest: Manifest, disks: str, *, sharded: bool) -> tuple[int, Reports]:
-        """Upload files to the shared file system, and copy them to `disks`, a directory on each worker. Raises
-        StagingError.
+        """Upload files to the shared file system, and copy them to `disks`, a directory on each worker.
 
-        With `sharded`, each worker gets a part of the files. Returns the bytes sent and the reports of the workers.
+        With `sharded`, each worker gets a part of the files. Returns the bytes sent and the reports of the workers,
+        which have the counts of each in `done`. Raises the errors of `upload`.
         """
         rounds: list[Reports] = []
 
@@ -172,8 +172,8 @@ class Stager:
     def fetch(self, address: str, region: str, root: str, *, sharded: bool) -> Reports:
         """Fetch a bucket's objects to `root` on the workers' disks; with `sharded`, a part to each worker.
 
-        Return the workers' reports. `address` is s3://BUCKET/PREFIX, `region` an AWS region. Raises StagingError if it
-        fails on a worker, or if the workers have received different data.
+        Return the workers' reports, which have the counts of each in `done`. `address` is s3://BUCKET/PREFIX, `region`
+        an AWS region. Raises StagingError if it fails on a worker, or if the workers have received different data.
         """
         manifest = self.listing(address, region)
         times = 1 if sharded else len(self._workers)
@@ -190,9 +190,9 @@ class Stager:
         return reports
 
     def fetch_shared(self, address: str, region: str) -> Manifest:
-        """Fetch a bucket's objects to the shared file system, a part on each worker, and verify them.
+        """Fetch a bucket's objects to the shared file system, and verify them. Each worker fetches a part.
 
-        Return the manifest. `address` is s3://BUCKET/PREFIX, `region` an AWS region. Raises StagingError.
+        Return the manifest, with hashes. `address` is s3://BUCKET/PREFIX, `region` an AWS region. Raises StagingError.
         """
         listed = self.listing(address, region)
         place, text = [self._root, self._name], listed.to_text().encode("ascii")
@@ -214,7 +214,8 @@ class Stager:
     def listing(self, address: str, region: str) -> Manifest:
         """Return a manifest of the objects below `address`, s3://BUCKET/PREFIX, listed from the master.
 
-        Raises StagingError, RemoteError or AnswerError.
+        It has their sizes and ETags, but no hashes. Raises StagingError, also without objects, RemoteError or
+        AnswerError.
         """
         done = self._master.run(self._command("list", address, region), directory=self._directory)
         if done.status:
