@@ -29,9 +29,9 @@ _SWITCH: Final = re.compile(r"--([a-z0-9-]+)=(?:(true|yes|on|1)|(?:false|no|off|
 def with_recipe_command(plan: Plan, base: Training, recipe: RecipeFlags) -> Plan:
     """Return the plan with the command of a recipe. Each parameter except `nodes` is one of the recipe's settings.
 
-    `base` is the recipe, `recipe` are its flags. The first repeat has the recipe's seed. Raises UsageError for an
-    invalid value of a parameter, or for a parameter that is also a flag. Each value is checked, but of many
-    combinations only some.
+    Underscores in their names become hyphens. `base` is the recipe, `recipe` are its flags. The first repeat has the
+    recipe's seed. Raises UsageError for an invalid value of a parameter, or for a parameter that is also a flag. Each
+    value is checked, but of many combinations only some.
     """
     parameters = tuple(dataclasses.replace(each, name=each.name.replace("_", "-")) for each in plan.parameters)
     names = [each.name for each in parameters if each.name != NODES]
@@ -52,8 +52,9 @@ def with_recipe_command(plan: Plan, base: Training, recipe: RecipeFlags) -> Plan
 
 
 def training_of(plan: Plan, trial: Trial, base: Training) -> Training:
-    """Return the recipe with the settings of one run of a sweep. `base` is the recipe. Raises UsageError for an invalid
-    value.
+    """Return the recipe `base` with the settings of one run of a sweep.
+
+    `plan` is the result of `with_recipe_command`. Raises UsageError for an invalid value.
     """
     at = len(base.command("")) - len(base.arguments)
     return dataclasses.replace(base, arguments=command_of(plan, trial, "")[at:])
@@ -126,10 +127,10 @@ def specs_of(
 
 
 def renewed(plan: Plan, spec: RunSpec, nodes: Sequence[Node], *, agent: str) -> RunSpec:
-    """Return the spec of an earlier run of a sweep with the present nodes, as many as the sweep's largest run has.
+    """Return a spec for `specs_of`: that of an earlier run of a sweep, with the present nodes.
 
-    `agent` is the agent's tree, as pushed by the current version. A recipe keeps the tree that it was launched with.
-    Raises SpecError if there are too few nodes.
+    It has as many nodes as the sweep's largest run. `agent` is the agent's tree, as pushed by the current version. A
+    recipe keeps the tree that it was launched with. Raises SpecError if there are too few nodes.
     """
     hosts = choose_hosts(nodes, plan.max_nodes)
     if spec.ranks_per_node:

@@ -25,12 +25,14 @@ class SweepEstimate:
     at_once: int
     """Runs that fit on the workers at the same time."""
     by_parameters: Mapping[Pairs, RunEstimate]
+    """Estimates of single runs by their parameters. Not all combinations are estimated."""
     seconds: Range | None
-    """From the start of the first run to the end of the last one."""
+    """From the start of the first run to the end of the last one; None if unknown."""
     usd: Range | None
+    """Cost of the workers; None if unknown."""
 
     def of(self, trial: Trial) -> dict[str, Any]:
-        """Return the estimate of one run for its record; {} if it is unknown."""
+        """Return the estimate of one run for its record, as JSON values; {} if its combination was not estimated."""
         found = self.by_parameters.get(trial.parameters)
         return found.document() if found else {}
 
@@ -53,8 +55,9 @@ class SweepEstimate:
         return f"{size}: at most {duration(3600 * hours)}, {cost} (--max-hours {bounds.max_hours:g} for each run)"
 
     def document(self) -> dict[str, Any]:
-        """Return the estimate as JSON values: runs, at_once, seconds and usd. The last two are None if they are
-        unknown.
+        """Return the estimate as JSON values: runs, at_once, seconds and usd.
+
+        The last two have `low`, `value` and `high`. They are None if unknown.
         """
         pairs = (("seconds", self.seconds), ("usd", self.usd))
         ranges = {name: dataclasses.asdict(found) if found else None for name, found in pairs}
@@ -64,11 +67,11 @@ class SweepEstimate:
 def estimated(
     plan: Plan, trials: Sequence[Trial], workers: int, known: Mapping[Pairs, RunEstimate | None]
 ) -> SweepEstimate:
-    """Return the estimate of a sweep from estimates of its runs. The cost is their sum.
+    """Return the estimate of a sweep. Its cost is the sum of its runs, and its time the sum divided by `at_once`.
 
-    The time is their sum divided among the runs that fit on the workers, and at least that of the longest run. `known`:
-    estimates of some combinations. Each other combination counts as their mean. If one of them is None, time and cost
-    are None too. `workers`: number of workers that the sweep uses.
+    The time is at least that of the longest run. `known`: estimates of some combinations. Each other combination counts
+    as their mean. If `known` is empty or has a None, time and cost are None. `workers`: number of workers that the
+    sweep uses.
     """
     found = {pairs: estimate for pairs, estimate in known.items() if estimate}
     at_once = max(1, workers // plan.max_nodes)
@@ -86,7 +89,7 @@ def estimated(
 
 
 def chosen_combinations(trials: Sequence[Trial]) -> list[Trial]:
-    """Return one run for each combination to estimate: at most MAX_ESTIMATES combinations, evenly spread."""
+    """Return the first run of each combination to estimate: at most MAX_ESTIMATES combinations, evenly spread."""
     found = list({trial.parameters: trial for trial in reversed(trials)}.values())
     step = max(1, -(-len(found) // MAX_ESTIMATES))
     return found[::step]

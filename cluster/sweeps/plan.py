@@ -30,7 +30,10 @@ Pairs = tuple[tuple[str, str], ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The parameters of a sweep, and how often it trains with each combination of values."""
+    """The parameters of a sweep, and how often it trains with each combination of values.
+
+    Creating one raises DeepcdkError if its fields contradict each other, or for more than MAX_RUNS runs.
+    """
 
     parameters: tuple[Parameter, ...]
     samples: int = 0
@@ -41,7 +44,7 @@ class Plan:
     nodes: int = 1
     """Nodes of each run, unless `nodes` is a parameter."""
     command: tuple[str, ...] = ()
-    """Command of each rank, with `{name}` for the value of a parameter."""
+    """Command of each rank, with `{name}` for the value of a parameter; () until it is set."""
 
     def __post_init__(self) -> None:
         names = [parameter.name for parameter in self.parameters]
@@ -112,9 +115,9 @@ class Plan:
         )
 
     def trials(self, sweep: str = "") -> list[Trial]:
-        """Return the place of each run in the sweep, in order: for each repeat, all combinations once.
+        """Return the trial of each run, with its number and values. Each repeat trains once with all combinations.
 
-        `sweep` is the sweep's name.
+        `sweep` is the sweep's name. Raises the errors of `combinations`.
         """
         plan, has_seed = self.to_json(), any(parameter.name == SEED for parameter in self.parameters)
         each = itertools.product(range(self.repeats), self.combinations())
@@ -162,7 +165,7 @@ class Plan:
 
 
 def read_plan(grid: Sequence[str], *, samples: int, repeats: int, seed: int, nodes: str) -> Plan:
-    """Build the plan from --grid, --samples, --repeats, --seed and --nodes-each.
+    """Build the plan, still without a command, from --grid, --samples, --repeats, --seed and --nodes-each.
 
     Several numbers of nodes become the parameter `nodes`. Raises DeepcdkError for an invalid value, or if there is
     neither a parameter nor a repeat.
@@ -180,9 +183,10 @@ def read_plan(grid: Sequence[str], *, samples: int, repeats: int, seed: int, nod
 
 
 def expand(words: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
-    """Replace `{name}` in words by its value. `{{name}}` becomes `{name}`, and other braces stay.
+    """Return the words with each `{name}` replaced by its value. `{{name}}` becomes `{name}`.
 
-    The agent's placeholders, such as `{rank}`, stay too, in single or double braces. The agent expands them later.
+    Names without a value and other braces stay. The agent's placeholders, such as `{rank}`, stay too, in single or
+    double braces. The agent expands them later.
     """
 
     def value(found: re.Match[str]) -> str:

@@ -44,9 +44,10 @@ class Parameter:
     distribution: str = ""
     """One of DISTRIBUTIONS; "" for a list of values."""
     arguments: tuple[float, float] = (0.0, 0.0)
+    """The distribution's two numbers."""
 
     def draw(self, share: float) -> str:
-        """Return the parameter's value for `share`, a random number of [0, 1)."""
+        """Return the parameter's value, as text, for `share`, a random number of [0, 1)."""
         if self.distribution:
             return DISTRIBUTIONS[self.distribution](*self.arguments, share)
         return self.values[int(share * len(self.values))]
