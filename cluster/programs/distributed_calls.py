@@ -102,15 +102,20 @@ class Use:
     """One place in the sources that shows how ranks join, or that they do not."""
 
     file: str
+    """Name for messages: a path within the program, or `the entry`."""
     line: int
+    """Line number; 0 for the entry."""
     name: str
+    """What is used: a call, a library, a variable or a launcher."""
     launcher: str = ""
+    """The launcher that this needs; "" if it does not decide the launcher."""
     is_guarded: bool = False
     """Whether it comes from an import that may fail."""
     on_cpus: str = ""
     """The change needed on nodes without GPUs so that several ranks can join. One rank works without it."""
 
     def __str__(self) -> str:
+        """Describe the use, as in `train.py:3 uses torch.distributed.init_process_group`."""
         verb = "starts" if self.launcher and not self.line else "uses"
         return f"{self.file}{f':{self.line}' * bool(self.line)} {verb} {self.name}"
 
@@ -122,8 +127,11 @@ class Sources:
     files: list[str] = dataclasses.field(default_factory=list)
     """The program's Python files, the entry's file first."""
     calls: list[Use] = dataclasses.field(default_factory=list)
+    """Calls that join the ranks."""
     libraries: list[Use] = dataclasses.field(default_factory=list)
+    """Imports of libraries that can join the ranks, and calls whose package may be missing."""
     variables: list[Use] = dataclasses.field(default_factory=list)
+    """Variables of deepcdk's launchers (POSITION_VARIABLES) whose names are in the sources."""
     others: list[Use] = dataclasses.field(default_factory=list)
     """Variables of other launchers, such as Slurm, that a process reads whatever launcher is used."""
     groups: list[tuple[str, str]] = dataclasses.field(default_factory=list)
@@ -145,10 +153,10 @@ class Sources:
     here.
     """
     needs_gpus: list[Use] = dataclasses.field(default_factory=list)
+    """Uses that fail on nodes without GPUs."""
 
     def read(self, file: str, tree: ast.AST) -> None:
-        """Analyze one module, given by its AST, and store in this object what shows how ranks join, or that they need
-        GPUs.
+        """Analyze one module, given by its AST, and add to this object what it shows about how ranks join.
 
         `file` is the module's name for messages, which must be in `files` already.
         """

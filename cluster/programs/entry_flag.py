@@ -64,9 +64,9 @@ def check_word(flag: str, word: str) -> None:
 
 
 def why_nodes_cannot_start(first: str, rest: Sequence[str]) -> str:
-    """Return the end of a sentence about an entry that nodes cannot start, with what to give instead; "" otherwise.
+    """Return why nodes cannot start an entry, and what to give instead; "" for no known mistake.
 
-    `first` is the first word of the entry, `rest` are the others. Only known mistakes are found.
+    The text is the end of a sentence about `first`, the first word of the entry. `rest` are the other words.
     """
     if re.match(r"[A-Za-z_]\w*=", first):
         return "sets a variable, which needs a shell or `env`: put `env` before it, or give --env NAME=VALUE"

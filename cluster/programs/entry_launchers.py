@@ -23,11 +23,11 @@ _GPU_FLAGS: Final = {"multi_gpu", "use_fsdp", "use_deepspeed", "use_megatron_lm"
 
 
 def launcher_settings(words: Sequence[str], directory: Path) -> dict[str, str]:
-    """Return the settings of a launcher by the flags' names, without leading dashes and with `_` for `-`.
+    """Parse a launcher's flags: return their values by name, without leading dashes and with `_` for `-`.
 
     `words` follow the launcher's name. Only flags before the program count; a flag without a value has the value "".
-    Values in the file of --config_file are used for settings that no flag sets. If `directory` has no such file,
-    num_machines and machine_rank count as set. A variable that may contain more flags is stored under "$".
+    Values in the file of --config_file, in `directory`, are used for settings that no flag sets. If there is no such
+    file, num_machines and machine_rank count as set. A variable that may contain more flags is stored under "$".
     """
     found: dict[str, str] = {}
     words = [each for word in words for each in (word.split("=", 1) if word.startswith("--") else [word])]
@@ -89,7 +89,8 @@ def has_first_port(settings: Mapping[str, str]) -> bool:
 
 
 def names_device(settings: Mapping[str, str]) -> bool:
-    """Return whether the settings of `accelerate launch` choose CPUs, or several GPUs. Without that, ranks on CPUs do
-    not join.
+    """Return whether the settings of `accelerate launch` choose CPUs, or several GPUs.
+
+    Without such a setting, ranks on CPUs do not join. `settings` come from `launcher_settings`.
     """
     return "cpu" in settings or "multi_gpu" in settings or settings.get("use_cpu", "").lower() in ("true", "yes")

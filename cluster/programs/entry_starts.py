@@ -56,9 +56,12 @@ class Start:
     kind: str
     """python, module, shell or launcher."""
     name: str
-    """Name to show in a message; the dotted name of a module."""
+    """Name to show in a message: a path within the program, a command such as `sh -c`, or the dotted name of a module.
+    """
     path: Path | None = None
+    """The file, if it is one of the program's."""
     text: str = ""
+    """Python text after `-c`, or the text of a shell or shell script."""
     words: tuple[str, ...] = ()
     """The words after a launcher's name; () for other kinds."""
     roots: tuple[Path, ...] = ()
@@ -248,9 +251,9 @@ def _commands(text: str) -> Iterator[list[str]]:
 
 
 def find_file(word: str, bases: Sequence[Path]) -> Path | None:
-    """Return the file of the program that a word names; None if there is none. `$DIR/train.py` counts as `train.py`.
+    """Return the path of the existing file that a word names in one of the directories `bases`; None if there is none.
 
-    The file is looked up in each of `bases`. Absolute paths, flags and paths with `..` are not looked up.
+    `$DIR/train.py` counts as `train.py`. Absolute paths, flags and paths with `..` are not looked up.
     """
     for name in (word, re.sub(r"^\$(?:\w+|\{[^}]*\})/", "", word), *([Path(word).name] if "$" in word else [])):
         if not name or name.startswith(("-", "/")) or "\0" in name or len(name) > 1000 or ".." in Path(name).parts:
@@ -286,5 +289,5 @@ def _module_file(directory: Path, bases: Sequence[Path], module: str, *others: s
 
 
 def shown_path(path: Path | None, directory: Path) -> str:
-    """Return a path below `directory` for messages, relative to it; "" for None."""
+    """Return a path for messages, relative to `directory`, which must contain it; "" for None."""
     return str(path.relative_to(directory)) if path else ""

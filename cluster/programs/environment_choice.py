@@ -28,11 +28,10 @@ LOCKS: Final = Path("agent") / "environment"
 
 
 def kind_of_hosts(nodes: Sequence[Node], count: int) -> RuntimeKind | None:
-    """Return the kind of runtime for a run on `count` workers; None without nodes, or if they have not reported their
-    Python.
+    """Return the kind of runtime (processor, GPUs, Python) for a run on the first `count` workers.
 
-    Missing workers are assumed to be like the existing ones, or like the master if there are none. Raises SpecError if
-    the workers are of two kinds.
+    Missing workers are assumed to be like the existing ones, or like the master if there are none. Return None without
+    nodes, or if they have not reported their Python. Raises SpecError if the workers are of two kinds.
     """
     known = workers(nodes)[:count] or [node for node in nodes if node.name == MASTER_NAME]
     if not known:
@@ -119,8 +118,8 @@ def pack(
 def pack_for_notebook(program: Program, node: Node, *, project: Path, report: Callable[[str], None]) -> PackedProgram:
     """Pack the files for a notebook on a node, with requirements that are resolved to be installed over the runtime.
 
-    `project` is as for `pack`. `report` is called with each note for the user. Raises RequirementsError if the
-    requirements do not fit the runtime, or lack JupyterLab.
+    `project` is as for `pack`. `report` is called with each note for the user. Nothing is uploaded. Raises
+    RequirementsError if the requirements do not fit the runtime, or lack JupyterLab, and the other errors of `choose`.
     """
     for note in program.upload.notes():
         report(note)
@@ -151,8 +150,9 @@ def _with_environment(program: Program, environment: Environment, kind: RuntimeK
 
 
 def wheels_tree(wheels: Sequence[Path]) -> Tree | None:
-    """Pack local wheels into a tree; None if there are none. They are separate from the program, so that an edit of the
-    program does not upload them again.
+    """Pack local wheels into a tree, in the folder WHEELS; None if there are none.
+
+    They are separate from the program, so that an edit of the program does not upload them again.
     """
     return push.pack(Path(), (), WHEELS, {f"{WHEELS}/{wheel.name}": wheel for wheel in wheels}) if wheels else None
 

@@ -42,25 +42,28 @@ class Upload:
 
     root: Path
     files: tuple[Path, ...] = ()
+    """Plain files to upload."""
     links: tuple[tuple[Path, str], ...] = ()
-    """Symbolic links within the directory, each with its target relative to the link."""
+    """Symbolic links within the directory to upload, each with its target relative to the link."""
     folders: tuple[Path, ...] = ()
-    """Empty directories."""
+    """Empty directories to create."""
     ignored: tuple[str, ...] = ()
     """Excluded because git ignores them. Names of directories end with a slash."""
     secrets: tuple[str, ...] = ()
+    """Excluded because they may contain private keys or passwords."""
     outside: tuple[str, ...] = ()
-    """Symbolic links to targets outside of the directory."""
+    """Excluded symbolic links to targets outside of the directory, as `LINK -> TARGET`."""
     special: tuple[str, ...] = ()
-    """Sockets, pipes and devices."""
+    """Excluded sockets, pipes and devices."""
     pointers: tuple[str, ...] = ()
     """Uploaded files that are Git LFS pointers, because their content was never downloaded."""
     without_git: bool = False
     """Whether the directory is in a repository but git is not installed."""
 
     def notes(self) -> list[str]:
-        """Return one note for each kind of excluded files, for Git LFS pointers, and for a missing git; [] for none of
-        these.
+        """Return notes for the user: one for each kind of excluded files, for Git LFS pointers, and for a missing git.
+
+        Caches, virtual environments and files that `.deepcdkignore` excludes are not mentioned.
         """
         lines = []
         if self.secrets:
@@ -90,8 +93,9 @@ class Upload:
         return lines
 
     def reason_against(self, file: Path) -> str:
-        """Return why a file of the directory is not uploaded, for a message; "" if it is uploaded. `file` is the
-        relative path of an existing file.
+        """Return why a file of the directory is not uploaded, and what to do; "" if it is uploaded.
+
+        `file` is the relative path of an existing file.
         """
         real = Path(os.path.relpath(os.path.realpath(self.root / file), os.path.realpath(self.root)))
         if file in self.files or real in self.files:
@@ -122,8 +126,9 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def survey(root: Path) -> Upload:
-    """List the files of a directory to upload. Raises UploadError if a file, a directory or `.deepcdkignore` cannot be
-    read.
+    """List the files of a directory to upload, by the rules in this module's docstring. Runs git in a repository.
+
+    Raises UploadError if a file, a directory or `.deepcdkignore` cannot be read, or if git fails.
     """
     found = _Search(root)
     found.collect("")
@@ -310,10 +315,10 @@ def _is_pointer(path: Path) -> bool:
 
 
 def names_left_out(root: Path, names: Iterable[str]) -> list[str]:
-    """Return the names that are not uploaded: names of secrets, and names that `.deepcdkignore` excludes.
+    """Return those of `names` that are typical of secrets or that `.deepcdkignore` in `root` excludes.
 
     Names are paths relative to `root`. A line with `!` in `.deepcdkignore` includes a secret. Only the names decide,
-    not the files' contents or git. Raises UploadError.
+    not the files' contents or git. Raises UploadError if `.deepcdkignore` cannot be read or has an invalid line.
     """
     rules = read_rules(root / IGNORE_FILE)
     verdicts = {name: rules.check_file(name).include if rules else None for name in names}

@@ -24,7 +24,7 @@ class NoGitError(OSError):
 
 
 def names(directory: Path, *words: str, stdin: Sequence[str] = ()) -> list[str] | None:
-    """Run git in a directory, and return the names that it lists; None outside of a repository.
+    """Run git in a directory, and return the names that it prints; None outside of a repository.
 
     `words` are a git command that lists names, such as `ls-files`, and its options. `stdin` are names for its input.
     Raises NoGitError if git is not installed, and UploadError for other errors.

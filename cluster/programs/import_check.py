@@ -73,13 +73,13 @@ def missing(
     *,
     horovod: bool,
 ) -> list[Import]:
-    """Return the first import of each module that Python, the program's files and its environment all seem to lack.
+    """Return one import of each module that Python, the program's files and its environment all seem to lack.
 
-    The result is sorted by file and line. `scripts` are the Python files that the entry starts; modules that they
-    import are read too. `uploaded` are the program's files, relative to `directory`. `python` returns the nodes' Python
-    version, such as 3.12, or "" if it is unknown. It is called only for modules that some versions lack. `horovod`
-    means that Horovod starts the program. Imports that may fail, in a `try` for example, do not count. Unconditional
-    imports are preferred.
+    It is the first import, and an unconditional one if possible. The result is sorted by file and line. `scripts` are
+    the Python files that the entry starts; modules that they import are read too. `uploaded` are the program's files,
+    relative to `directory`. `python` returns the nodes' Python version, such as 3.12, or "" if it is unknown. It is
+    called only for modules that some versions lack. `horovod` means that Horovod starts the program. Imports that may
+    fail, in a `try` for example, do not count.
     """
     own = {name for path in uploaded for name in (*path.parts[:-1], path.name.partition(".")[0])}
     known = own | _installed_modules(environment, horovod=horovod)
@@ -144,7 +144,10 @@ def _installed_modules(environment: Environment, *, horovod: bool) -> frozenset[
 
 
 def describe_unreachable(found: Sequence[Import], directory: Path) -> str:
-    """Return the warning that Python would not find the first module in `found`, with what to do."""
+    """Return the warning that Python would not find the first module in `found`, with what to do.
+
+    `found` is the result of `unreachable`, and not empty.
+    """
     first = found[0]
     shown = f"{first.module} ({first.file}:{first.line})"
     is_at_top = (directory / first.module).exists() or (directory / f"{first.module}.py").exists()
@@ -165,9 +168,9 @@ def _changes_path(tree: ast.AST) -> bool:
 
 
 def describe(found: Sequence[Import], file: str) -> str:
-    """Return the warning about modules that the nodes may lack. At most MAX_SHOWN of `found` are named.
+    """Return the warning about modules that the nodes may lack. It names at most MAX_SHOWN of `found`.
 
-    `file` lists the program's packages; "" if the program has no such file.
+    `found` is the result of `missing`. `file` lists the program's packages; "" if the program has no such file.
     """
     shown = [
         f"{each.module} ({each.file}:{each.line}{', under a condition' * each.is_conditional}"
@@ -180,9 +183,7 @@ def describe(found: Sequence[Import], file: str) -> str:
 
 
 def standard_library(python: str) -> frozenset[str]:
-    """Return the top-level modules of the standard library of a Python version such as 3.12. With "", the version of
-    the running Python is used.
-    """
+    """Return the top-level modules of the standard library of a Python version such as 3.12; "": the running Python."""
     minor = int(python.partition(".")[2] or sys.version_info[1])
     gone = [removed for since, removed in REMOVED.items() if minor >= since]
     later = [added for since, added in ADDED.items() if minor < since]
@@ -190,9 +191,9 @@ def standard_library(python: str) -> frozenset[str]:
 
 
 def is_in(module: str, distributions: Collection[str]) -> bool:
-    """Return whether one of these distributions probably contains a module, judged by names and by this machine's
-    packages.
+    """Return whether one of these distributions probably contains a module.
 
+    Their names decide, and the packages that are installed on this machine. `module` is a top-level name,
     `distributions` are normalized names, such as scikit-learn.
     """
     plain, known = canonicalize_name(module), DISTRIBUTIONS.get(module, "")

@@ -14,7 +14,7 @@ ASKED_FILES: Final = 10_000
 
 
 def is_large(tree: Tree) -> bool:
-    """Return whether a tree is so large that the user must confirm the upload."""
+    """Return whether a tree exceeds ASKED_BYTES or ASKED_FILES, so that the user must confirm the upload."""
     return tree.content_bytes > ASKED_BYTES or tree.files > ASKED_FILES
 
 

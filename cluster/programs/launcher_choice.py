@@ -82,13 +82,12 @@ class Joining(Sources):
         return [use for use in self.calls if use.launcher != HOROVOD and not _TRAINER.search(use.name)]
 
     def choose(self, horovods: str = "") -> tuple[str, str]:
-        """Return the launcher's name, and the reason for this choice as a text. `horovods` is a flag for Horovod that
-        the user gave, or "".
+        """Return the name of the launcher to use, and the reason for this choice as a text.
 
-        With such a flag it is Horovod. If the entry starts a launcher itself, it is `plain`. If Horovod is called, and
-        otherwise only trainers such as Lightning's, which also run on it, it is Horovod. Otherwise the `uses` in the
-        entry's own file decide, then those in all files, then variables that the program reads. If nothing decides, it
-        is Horovod. Raises UsageError if the uses need different launchers.
+        The first of these decides: `horovods`, a flag for Horovod that the user gave, or ""; a launcher that the entry
+        starts itself, which needs `plain`; calls of Horovod, unless others need another launcher (trainers such as
+        Lightning's also run on Horovod); the `uses` in the entry's own file, then in all files; variables that the
+        program reads. The default is Horovod. Raises UsageError if the uses need different launchers.
         """
         if horovods:
             return HOROVOD, f"{horovods} is a setting of Horovod"
@@ -174,10 +173,10 @@ class Joining(Sources):
 
 
 def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Sequence[Path] = ()) -> Joining:
-    """Analyze a program's sources, starting from the words of its entry. Nothing is run.
+    """Analyze the sources of the program in `directory`, starting from the words of its entry. Nothing is run.
 
     Only the first `entry_words` words may contain placeholders. `configs` are configuration files, relative to the
-    directory, that may contain settings such as num_nodes.
+    directory, that may contain settings such as num_nodes. Files that cannot be read or parsed are skipped.
     """
     found = Joining(has_placeholder=any(map(has_placeholder, words[:entry_words])))
     for before, word in zip(("", *words), words, strict=False):

@@ -21,8 +21,7 @@ ENVIRONMENT_READERS: Final = {"environ", "getenv"}
 
 
 def own_addresses(tree: ast.AST) -> Iterator[tuple[ast.expr, str]]:
-    """Yield the value's AST node and the name of each environment variable that a module sets so that other nodes are
-    excluded.
+    """Yield each environment variable that a module sets so that other nodes are excluded: its value's AST node, name.
 
     That is a local address for MASTER_ADDR, TF_CONFIG or JAX_COORDINATOR_ADDRESS, or a WORLD_SIZE of 1.
     """
@@ -42,7 +41,10 @@ def own_addresses(tree: ast.AST) -> Iterator[tuple[ast.expr, str]]:
 
 
 def reason_call_is_alone(call: ast.Call) -> str:
-    """Return how a call that creates a process group excludes other nodes; "" if its arguments show no problem."""
+    """Return how a call that creates a process group excludes other nodes, as the end of a sentence about the call.
+
+    Return "" if its arguments show no problem.
+    """
     given = {word.arg: word.value.value for word in call.keywords if isinstance(word.value, ast.Constant)}
     first = [word.value for word in call.args[:2] if isinstance(word, ast.Constant)]
     places = [*first, given.get("init_method")]

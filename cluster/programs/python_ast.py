@@ -61,10 +61,10 @@ def modules(directory: Path, script: Path, *, named: bool = False) -> Iterator[t
 
 
 def imported(tree: ast.AST, directory: Path, path: Path, *, named: bool) -> Iterator[Path]:
-    """Yield each path where a module that the file `path` imports may be. The paths need not exist. `tree` is the
-    file's AST.
+    """Yield each path where a module that the file `path` imports may be. The paths need not exist.
 
-    Constants passed to `import_module` count too. With `named`, names of Python files in strings count as well.
+    `tree` is the file's AST, `directory` the program's directory. Constants passed to `import_module` count too. With
+    `named`, names of Python files in strings count as well.
     """
     roots = (directory, path.parent, directory / "src")
     for node in ast.walk(tree):

@@ -106,10 +106,11 @@ def reads_as_text(name: str) -> bool:
 
 
 def sources(wanted: Wanted, uv: str, environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return two lists for `uv pip compile`: file arguments, and requirement lines for its standard input.
+    """Return the program's requirements as two lists for `uv pip compile`: file arguments, and lines for its input.
 
-    Both are empty for a program without requirements. `uv` is the path of uv. Raises RequirementsError for a file that
-    cannot be read, or if --extra or --group is given for a file other than pyproject.toml and uv.lock.
+    Both are empty for a program without requirements. Runs `uv export` for a uv.lock. `uv` is the path of uv. Raises
+    RequirementsError for a file that cannot be read, or if --extra or --group is given for a file other than
+    pyproject.toml and uv.lock.
     """
     name, base = wanted.requirements, Path(wanted.requirements).name
     file = wanted.directory / name
@@ -137,10 +138,10 @@ def sources(wanted: Wanted, uv: str, environ: Mapping[str, str]) -> tuple[list[s
 
 
 def index_options(directory: Path, environ: Mapping[str, str]) -> set[str]:
-    """Return lines `--extra-index-url URL` for the nodes' lock file: the indexes of this machine's variables and of the
-    project.
+    """Return lines `--extra-index-url URL` for the nodes' lock file.
 
-    Indexes with a password are left out, because the lock file is uploaded. This machine downloads their files.
+    They name the indexes of this machine's variables and of the project's pyproject.toml in `directory`. Indexes with a
+    password are left out, because the lock file is uploaded. This machine downloads their files.
     """
     hidden = {urlsplit(address).hostname or address for address in credentials(directory, environ)}
     urls = {url for _, url in _indexes(directory, environ) if url.startswith("http") and "@" not in url}

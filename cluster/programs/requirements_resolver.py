@@ -58,10 +58,10 @@ class Resolver:
     """Notes for the user on the choice of packages."""
 
     def resolve(self, wanted: Wanted) -> Environment:
-        """Return the environment for a program: the runtime with added packages if that is possible, or else its own
-        packages.
+        """Return the environment for a program: the runtime with added packages if possible, or else its own packages.
 
-        Raises RequirementsError; UnresolvedHereError if this machine cannot resolve them; UvError if uv does not run.
+        Runs uv, which downloads from package indexes, and builds wheels that are missing. Adds to `notes`. Raises
+        RequirementsError; UnresolvedHereError if this machine cannot resolve them; UvError if uv does not run.
         """
         files, lines = requirements_formats.sources(wanted, uv_compile.uv_program(), self.environ)
         reads_text = requirements_formats.reads_as_text(wanted.requirements)

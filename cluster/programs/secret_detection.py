@@ -49,8 +49,8 @@ def is_secret(path: Path, name: str, size: int) -> bool:
     """Return whether a file's name or content suggests a private key or passwords.
 
     `name` is its relative path, `size` its number of bytes. The contents of source files, documents and files above
-    MAX_SECRET_BYTES are not read. Raises PermissionError. For another error, such as a file that has disappeared, only
-    the name counts.
+    MAX_SECRET_BYTES are not read. Raises PermissionError for an unreadable file. For another error, such as a file that
+    has disappeared, only the name counts.
     """
     if has_secret_name(name):
         return True
@@ -78,8 +78,9 @@ def has_secret_name(name: str) -> bool:
 
 
 def masked(words: str) -> str:
-    """Return a text with **** for passwords and tokens in its URLs. A user without a password counts as a token, except
-    with SSH.
+    """Return a text with **** for passwords and tokens in its URLs. Passwords outside of URLs are not masked.
+
+    A user without a password counts as a token, except with SSH.
     """
     words = re.sub(
         rf"(https?://)(?:(?!\[)[^\s/?#:@]*:{_AFTER_USER}|[^\s/?#]+@)", r"\1****@", words, flags=re.IGNORECASE

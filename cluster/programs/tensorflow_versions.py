@@ -27,8 +27,9 @@ def check_tensorflow(version: str, wanted: Wanted) -> None:
 
 
 def tensorflow_root(kind: RuntimeKind) -> str:
-    """Return a requirement of TensorFlow for hosts of a kind, such as `tensorflow-cpu>=2.15,<2.22`, limited to versions
-    that Horovod is built for.
+    """Return a requirement line for TensorFlow on hosts of a kind, such as `tensorflow-cpu>=2.15,<2.22`.
+
+    It is limited to versions that Horovod is built for.
     """
     package = TENSORFLOW_PACKAGES[0] if kind.processor == "x86_64" else TENSORFLOW
     if kind.has_gpus:
@@ -43,7 +44,7 @@ def has_keras_2(tensorflow: str) -> bool:
 
 
 def keras_2(tensorflow: str) -> str:
-    """Return the requirement of the Keras 2 that fits this version of TensorFlow, such as `tf-keras==2.17.*`."""
+    """Return a requirement line for the Keras 2 that fits this version of TensorFlow, such as `tf-keras==2.17.*`."""
     return f"{KERAS_2}=={'.'.join(tensorflow.split('.')[:2])}.*"
 
 

@@ -113,7 +113,9 @@ class Answer:
 
     fits: bool
     found: tuple[Package, ...] = ()
+    """The packages; () if the requirements cannot be met."""
     words: str = ""
+    """uv's messages, with passwords masked."""
 
     @property
     def packages(self) -> dict[str, str]:
@@ -148,12 +150,12 @@ def ask(
     preferred: Mapping[str, str] = {},
     options: Sequence[str] = (),
 ) -> Answer:
-    """Resolve a program's requirements and `roots` with uv, for nodes of a kind. Return uv's answer, also if they
-    cannot be met.
+    """Resolve a program's requirements and `roots`, further requirement lines, with uv, for nodes of a kind.
 
-    `constraints` limit the versions of packages that are needed. `excludes` are packages to leave out even if they are
-    needed. `find_links` is an additional directory of wheels. `preferred` versions are chosen if they are allowed.
-    `options` are more options for uv.
+    Return uv's answer. If the requirements cannot be met, its `fits` is False. `constraints` limit the versions of
+    packages that are needed. `excludes` are packages to leave out even if they are needed. `find_links` is an
+    additional directory of wheels. `preferred` versions are chosen if they are allowed. `options` are more options for
+    uv.
 
     Raises UnresolvedHereError if this machine cannot resolve the requirements, and UvError if uv does not run.
     """

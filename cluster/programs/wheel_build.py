@@ -70,8 +70,9 @@ class WheelBuilder:
     def build(self, package: Package) -> File:
         """Build the wheel of a package that has none for the nodes, or take it from the cache. Return the local file.
 
-        A wheel built from a local directory is not taken from the cache. Raises RequirementsError, for example if the
-        build fails, or if the nodes cannot run the wheel.
+        Building downloads the sources, and runs the package's own build code on this machine, which may take minutes. A
+        wheel of a local directory is built each time. Raises RequirementsError, for example if the build fails, or if
+        the nodes cannot run the wheel.
         """
         source = package.sdist.url if package.sdist else package.repository
         place = cache(self.environ) / _key(source, package.commit, package.subdirectory, self.kind.python)
@@ -265,7 +266,7 @@ class WheelBuilder:
 
 
 def cache(environ: Mapping[str, str]) -> Path:
-    """Return the directory of built and downloaded files on this machine. It may not exist."""
+    """Return the directory on this machine in which built and downloaded files are kept. It may not exist."""
     return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deepcdk" / "wheels"
 
 
