@@ -59,12 +59,12 @@ def reason_alone(name: str, settings: Mapping[str, str]) -> str:
     is_whole = "$" not in settings
     lacks = not given or bool(places and not settings.keys() & set(places))
     if is_one or "standalone" in settings or (lacks and is_whole):
-        return f"{name} in the entry starts the ranks of one node only, on each node"
+        return f"{name} in the entry starts the ranks of one node only, separately on each node"
     for flag, value in settings.items():
         if flag in POSITION_FLAGS and value.isdecimal() and settings.get("rdzv_backend", "static") == "static":
-            return f"{name} in the entry gives each node the {flag} {value}; give {{node_rank}}"
+            return f"{name} in the entry gives each node the {flag} {value} instead of {{node_rank}}"
         if LOCALHOST.fullmatch(value):
-            return f"{name} in the entry lets each node connect to itself at {value}; give {{master_addr}}"
+            return f"{name} in the entry lets each node connect to itself at {value} instead of {{master_addr}}"
     uses_gpus = settings.get("distributed_type") in _GPU_TYPES or settings.keys() & _GPU_FLAGS
     if name.startswith("accelerate") and is_whole and uses_gpus and "main_process_ip" not in settings:
         return f"{name} in the entry has no --main_process_ip, so the nodes do not find each other"

@@ -187,8 +187,8 @@ def test_sources_matching_two_launchers_are_rejected_with_both_locations(tmp_pat
             ("--nnodes=1 --nproc_per_node=2 --rdzv_endpoint=localhost:5972", "one node only"),
             ("--nnodes=1:1 --rdzv-backend c10d", "one node only"),
             ("--nnodes 2", "leave the launcher out, and give the program that it starts, with --launcher torch"),
-            ("--nnodes=2 --node_rank=0 --master_addr=192.0.2.1", "gives each node the node_rank 0; give {node_rank}"),
-            ("--nnodes 2 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:29501", "to itself at 127.0.0.1:29501; give"),
+            ("--nnodes=2 --node_rank=0 --master_addr=192.0.2.1", "the node_rank 0 instead of {node_rank}"),
+            ("--nnodes 2 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:29501", "to itself at 127.0.0.1:29501 instead"),
         )),
         *((f"accelerate launch {flags} t.py", {"t": DDP, "c.yaml": config}, PLAIN, says) for flags, config, says in (
             ("--config_file c.yaml", "num_machines: 2\nmachine_rank: 0  # of this node\n", "the machine_rank 0"),
