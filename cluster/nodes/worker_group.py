@@ -115,8 +115,7 @@ def keep_workers_of_all_zones(aws: Aws, found: Inventory, report: Callable[[str]
     except AwsError as error:
         report(
             f"warning: EC2 Auto Scaling may terminate workers of a run to balance the zones of {group}, because "
-            f"{AZ_REBALANCE} could not be suspended: {error.what}. Allow autoscaling:SuspendProcesses, or set "
-            "availability_zones to 1"
+            f"{AZ_REBALANCE} could not be suspended: {error.what}; do: {error.remedy}"
         )
     else:
         report(f"suspended {AZ_REBALANCE} of {group}, because balancing its zones would terminate workers of a run")
