@@ -93,8 +93,9 @@ def read_host_keys(aws: Aws, instance_id: str) -> tuple[HostKey, ...]:
     raise ConnectionFailedError(
         f"the console of {instance_id} shows no SSH host keys, so no host can be identified as this instance",
         where="EC2 GetConsoleOutput",
-        remedy="wait until it has booted, then repeat. A node prints its host keys at each boot and once an hour; "
-        "replace a node that does not",
+        remedy="wait until it has booted, then repeat. A node prints its host keys at each boot and once an hour. "
+        "Replace a worker that does not with `fab replace`; terminate such a master in EC2, and the Auto Scaling group "
+        "starts a new one",
     )
 
 

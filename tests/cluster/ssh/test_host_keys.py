@@ -92,8 +92,9 @@ def test_console_without_keys_is_an_error(monkeypatch: pytest.MonkeyPatch, slept
         host_keys.read_host_keys(Aws(), "i-0aa")
     assert caught.value.where == "EC2 GetConsoleOutput"
     assert caught.value.remedy == (
-        "wait until it has booted, then repeat. A node prints its host keys at each boot and once an hour; "
-        "replace a node that does not"
+        "wait until it has booted, then repeat. A node prints its host keys at each boot and once an hour. Replace a "
+        "worker that does not with `fab replace`; terminate such a master in EC2, and the Auto Scaling group starts a "
+        "new one"
     )
     assert sum(slept) == 60
 
