@@ -126,9 +126,11 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def survey(root: Path) -> Upload:
-    """List the files of a directory to upload, by the rules in this module's docstring. Runs git in a repository.
+    """List the files of a directory to upload: in a git repository those that git tracks or would track, else all.
 
-    Raises UploadError if a file, a directory or `.deepcdkignore` cannot be read, or if git fails.
+    Caches, virtual environments, and files that may contain passwords or keys are left out. `.deepcdkignore` excludes
+    more, or includes files again. Runs git. Raises UploadError if a file, a directory or `.deepcdkignore` cannot be
+    read, or if git fails.
     """
     found = _Search(root)
     found.collect("")

@@ -23,7 +23,7 @@ class TruncatedError(OSError):
 def is_public(url: str) -> bool:
     """Request a file, and return whether its server provides it without a password.
 
-    False after an error, and for an HTML page, which is probably a login page. Waits up to 60 s.
+    False after an error, and for an HTML page, which is probably a login page. Waits up to 60 s for an answer.
     """
     try:
         with _opened(url, None) as answer:

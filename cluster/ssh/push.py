@@ -122,9 +122,10 @@ def package_files(root: Path) -> list[Path]:
 
 
 def check_syntax(path: Path) -> None:
-    """Compile a Python file, without running it. Raises BrokenPackageError with file and line.
+    """Compile a Python file in memory, without running it. Raises BrokenPackageError with file and line.
 
-    A file with an expression that is too long to compile here is accepted.
+    Also raises it for a file that cannot be read. A file with an expression that is too long to compile here is
+    accepted.
     """
     try:
         source = path.read_bytes()

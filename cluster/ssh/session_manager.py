@@ -103,8 +103,7 @@ class Tunnel:
             )
 
     def close(self) -> str:
-        """Close the stream, and wait until the command exits. After 5 seconds, terminate it, and after 5
-        more, kill it.
+        """Close the stream, and wait until the command exits. After 5 s, terminate it, and after 5 more, kill it.
 
         Return its error output in one line if it failed; "" if it succeeded or was terminated.
         """

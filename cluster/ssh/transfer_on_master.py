@@ -54,7 +54,7 @@ def is_path_below(name: str) -> bool:
 
 
 def is_link_below(entry: tarfile.TarInfo) -> bool:
-    """Return whether an entry is a symbolic link that stays below its top-level folder."""
+    """Return whether a tar entry is a symbolic link whose target stays in the top-level folder of the entry's name."""
     top, slash, _ = entry.name.partition("/")
     target = os.path.normpath(Path(entry.name).parent / entry.linkname)
     return bool(slash) and entry.issym() and "\0" not in target and (target == top or target.startswith(f"{top}/"))
