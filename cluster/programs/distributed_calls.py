@@ -155,7 +155,7 @@ class Sources:
     needs_gpus: list[Use] = dataclasses.field(default_factory=list)
     """Uses that fail on nodes without GPUs."""
 
-    def read(self, file: str, tree: ast.AST) -> None:
+    def add_module(self, file: str, tree: ast.AST) -> None:
         """Analyze one module, given by its AST, and add to this object what it shows about how ranks join.
 
         `file` is the module's name for messages, which must be in `files` already.

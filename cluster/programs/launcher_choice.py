@@ -211,7 +211,7 @@ def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Se
         elif start.path is None:
             if (tree := parsed_text(start.text)) is not None:
                 found.files.append(start.name)
-                found.read(start.name, tree)
+                found.add_module(start.name, tree)
                 for path in imported(tree, directory, directory / "text.py", named=True):
                     if path.is_file():
                         _follow(found, directory, path, seen)
@@ -241,7 +241,7 @@ def _follow(found: Joining, directory: Path, script: Path, seen: set[Path]) -> N
             if path not in seen:
                 seen.add(path)
                 found.files.append(shown_path(path, directory))
-                found.read(found.files[-1], tree)
+                found.add_module(found.files[-1], tree)
 
 
 def _asked_gpus(directory: Path, words: Sequence[str], configs: Sequence[Path]) -> Iterator[Use]:

@@ -75,13 +75,13 @@ class WheelBuilder:
         the nodes cannot run the wheel.
         """
         source = package.sdist.url if package.sdist else package.repository
-        place = cache(self.environ) / _key(source, package.commit, package.subdirectory, self.kind.python)
+        place = cache_directory(self.environ) / _key(source, package.commit, package.subdirectory, self.kind.python)
         wheel = next(place.glob("*.whl"), None) if source else None
         if wheel is None:
             with tempfile.TemporaryDirectory() as name:
                 found = self._built(package, Path(name))
                 self._check(package, found)
-                wheel = _keep(found, place if source else cache(self.environ) / sha256_of(found)[:16])
+                wheel = _keep(found, place if source else cache_directory(self.environ) / sha256_of(found)[:16])
         self._check(package, wheel)
         return _described(wheel)
 
@@ -115,7 +115,7 @@ class WheelBuilder:
         """Return the path of a downloaded file in the cache, also if it is not there yet."""
         parts = urlsplit(file.url)
         key = _key(parts.netloc.rpartition("@")[2], parts.path, *sorted(file.hashes))
-        return cache(self.environ) / key / file.name
+        return cache_directory(self.environ) / key / file.name
 
     @property
     def _index_hosts(self) -> set[str]:
@@ -265,7 +265,7 @@ class WheelBuilder:
             )
 
 
-def cache(environ: Mapping[str, str]) -> Path:
+def cache_directory(environ: Mapping[str, str]) -> Path:
     """Return the directory on this machine in which built and downloaded files are kept. It may not exist."""
     return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deepcdk" / "wheels"
 
