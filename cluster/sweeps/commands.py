@@ -95,7 +95,7 @@ def command_of(plan: Plan, trial: Trial, run_directory: str) -> tuple[str, ...]:
 
 
 def _switch(word: str) -> str:
-    """Return --NAME or --no-NAME for a recipe's setting that is on or off; any other word unchanged."""
+    """Return --NAME for `--NAME=true` of a switch of recipes, --no-NAME for false; any other word unchanged."""
     found = _SWITCH.fullmatch(word)
     if not found or found[1].replace("-", "_") not in _SWITCHES:
         return word
