@@ -134,7 +134,7 @@ class Resolver:
         if wanted.uses_torch and TORCH not in found.packages:
             raise RequirementsError(
                 f"the program imports {TORCH_MODULE}, but its requirements do not include {TORCH}",
-                remedy=f"add {TORCH} to the program's requirements.txt",
+                remedy=f"add {TORCH} to {wanted.requirements or 'a requirements.txt in its directory'}",
             )
         if (wanted.uses_tensorflow and not found.tensorflow) or (found.tensorflow and self.kind.has_gpus):
             roots.append(tensorflow_root(self.kind))
