@@ -223,7 +223,7 @@ def describe_alarms(aws: Aws, stack: Stack, run: Mapping[str, Any]) -> list[str]
     """Return a line for each alarm that terminated workers during a run; [] if there is none or AWS does not answer.
 
     `run` is the run's state as JSON values. The run lasts from its field `started` to its field `updated`. Terminations
-    up to _LATE_S seconds later count too.
+    up to a minute later count too.
     """
     try:
         with aws_errors(f"reading the activities of {stack.worker_group}"):

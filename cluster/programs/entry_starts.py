@@ -191,7 +191,7 @@ def _console_script(directory: Path, bases: Sequence[Path], word: str) -> Path |
 
 
 def short_text(path: Path) -> str:
-    """Return the text of a file; "" if it cannot be read or is larger than _MAX_TEXT_BYTES."""
+    """Return the text of a file; "" if it cannot be read or is larger than 1 MB. Invalid UTF-8 is replaced."""
     try:
         if path.stat().st_size > _MAX_TEXT_BYTES:
             return ""

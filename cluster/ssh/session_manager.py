@@ -134,7 +134,7 @@ def open_tunnel(
 ) -> T:
     """Open a tunnel through the command `argv`, and return `connect(tunnel)`. Repeat while the node is not registered.
 
-    Each attempt has a new tunnel. After _TELL_AFTER_S, a warning tells the user about the wait, which lasts at most
+    Each attempt has a new tunnel. After some seconds, a warning tells the user about the wait, which lasts at most
     `timeout_s`. Raises ConnectionFailedError with the output of the command. If the command did not fail, raises the
     error of `connect`.
     """
