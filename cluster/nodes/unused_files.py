@@ -34,7 +34,7 @@ class Leftover:
     """A directory that `fab clean` may remove, or may not while it is used."""
 
     place: str
-    """`shared file system`, or the name of the node whose disk has it."""
+    """`shared file system`, or a node's name for a directory on its own disk."""
     kind: str
     """What it contains, such as wheels or data."""
     path: str
