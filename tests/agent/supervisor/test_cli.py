@@ -12,14 +12,20 @@ from pathlib import Path
 
 import pytest
 
+from agent.runs import liveness
 from agent.runs.node_claims import Runs
+from agent.supervisor import submit
+from agent.supervisor.attempt import Attempt
+from agent.supervisor.restart import Outcome
 from tests.agent.supervisor.live_runs import (
     Call,
     final_state,
     live_state,
     log_of,
     run_processes,
+    script_spec,
     spec,
+    supervise,
     supervisor_of,
 )
 from tests.factories import AGENT, abandon, make_state
@@ -51,6 +57,34 @@ def test_run_outlives_the_process_that_started_it_and_succeeds(efs: Path, superv
     assert (state["state"], state["exit_code"], state["recipe"]) == ("succeeded", 0, "digits")
     assert "hello" in (efs / "runs" / "one" / "launcher.log").read_text()
     eventually(lambda: not Runs(root=efs / "runs").claims())
+
+
+def test_supervisor_that_exits_at_once_is_reported_with_its_log_and_the_command_to_try_again(
+    efs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = Runs(root=efs / "runs")
+    runs["one"].path.mkdir(parents=True)
+    runs["one"].log.write_text("no memory\n")
+    liveness.hold("one")
+    monkeypatch.setattr("agent.supervisor.submit.sys.executable", "/bin/false")
+    with pytest.raises(RuntimeError) as caught:
+        submit.detach(runs, runs["one"])
+    told = "the supervisor did not start; to try again: `fab resume one`. The end of its log:\nno memory"
+    assert str(caught.value) == told
+
+
+def test_internal_error_fails_the_run_and_names_the_log_with_its_traceback(
+    efs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(attempt: Attempt) -> Outcome:
+        raise KeyError("colour")
+
+    monkeypatch.setattr(Attempt, "carry_out", broken)
+    with pytest.raises(KeyError):
+        supervise(script_spec(efs, "true"))
+    state = Runs(root=efs / "runs")["one"].stored_state()
+    told = "an internal error, KeyError: 'colour'; `fab logs` shows its traceback"
+    assert (state.state, state.reason) == ("failed", told)
 
 
 def test_failed_run_reports_status_and_last_lines(efs: Path, supervisor: Call) -> None:
