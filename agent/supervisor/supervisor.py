@@ -226,7 +226,7 @@ class Supervisor:
         names = {host.name for host in spec.hosts}
         left = {host.name: host for host in last.spec.hosts} | self._left
         self._left = {name: host for name, host in left.items() if name not in names}
-        self.directory.preflight.unlink(missing_ok=True)
+        self.directory.discard(self.directory.preflight)
         # Store the hosts before the spec: then a supervisor that takes over in between knows all hosts with ranks.
         self._stored.record_step("restarted", restarts=self._restarts, **{LEFT: document_of(self._left)})
         rewrite(self.directory, spec)

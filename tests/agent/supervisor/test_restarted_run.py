@@ -96,6 +96,14 @@ def test_run_with_a_killed_rank_restarts_by_itself_and_the_record_shows_it(super
     assert "--resume" in record["spec"]["command"]
 
 
+def test_rank_cannot_prevent_a_restart_by_a_directory_in_place_of_the_preflight_report(
+    supervised: Any, tmp_path: Path
+) -> None:
+    script = f"mkdir {tmp_path}/runs/{SPEC.run_id}/preflight.json; {KILLED}"
+    record, _ = supervised(script, "exit 0")
+    assert (record["state"]["state"], record["attempts"]) == ("succeeded", 2)
+
+
 @pytest.mark.parametrize(("first", "second", "attempts"), [(0.0, 0.0, 2), (0.0, 60.0, 3), (600.0, 700.0, 2)])
 def test_second_lack_of_memory_at_a_similar_point_ends_the_run(
     supervised: Any, monkeypatch: pytest.MonkeyPatch, first: float, second: float, attempts: int
