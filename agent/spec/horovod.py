@@ -68,11 +68,11 @@ class Knobs:
     """Interval at which the background thread gathers gradients. None: derived from the step time (estimated by a
     recipe's ranks, assumed for a program), or chosen by the autotuner."""
     cache_capacity: Annotated[
-        int | None, "Horovod: number of cached tensor names, without negotiation; default: 1024"
+        int | None, "Horovod: tensor names to cache, which then need no negotiation; default: 1024"
     ] = None
     """Number of tensor names that need no further negotiation. Horovod's default: 1024; 0: none."""
     hierarchical_allreduce: Annotated[
-        bool, "Horovod: reduce within each host first, then between hosts; needs GPUs and MPI"
+        bool, "Horovod: reduce within each host first, then between hosts; needs GPUs and --controller mpi"
     ] = False
     """Reduce within each host first, then between hosts. Horovod ignores it except in GPU builds over MPI."""
     hierarchical_allgather: Annotated[
