@@ -106,7 +106,7 @@ class Preflight:
         """
         path = self.directory.path / "preflight.log"
         command = self._proof_command(pythons)
-        path.unlink(missing_ok=True)  # Ranks of an earlier attempt may have left a link there.
+        self.directory.discard(path)  # Ranks of an earlier attempt may have left a link or a directory there.
         with path.open("xb") as output:
             launcher, began = self.hosts.start(command, output), time.monotonic()
 

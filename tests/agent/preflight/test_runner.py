@@ -70,6 +70,13 @@ def test_ranks_that_start_immediately_or_never_get_no_more_time(
     assert prove(preflight, monkeypatch, script)[0] == 124
 
 
+def test_directory_of_a_rank_in_place_of_the_log_does_not_matter(
+    preflight: Preflight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (preflight.directory.path / "preflight.log").mkdir()
+    assert prove(preflight, monkeypatch, "START echo proved")[0] == 0
+
+
 def test_all_ranks_have_started_after_each_reported_it(spec: RunSpec) -> None:
     line = '[0]<stdout>:deepcdk-here {"host": "deeplearning-worker1"}\n'
     assert [node_checks.is_everyone_here(spec, line * count) for count in (0, 1, 2)] == [False, False, True]
