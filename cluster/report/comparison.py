@@ -185,11 +185,13 @@ def _identity(run: RunReport) -> object:
 
 
 def _with_scaling(runs: Sequence[RunReport]) -> list[tuple[Headline, ...]]:
-    """Return each run's headlines. If runs of one recipe have different node counts, the scaling efficiency is added.
+    """Return each run's headlines. If runs of one recipe or program have different node counts, the scaling efficiency
+    is added.
 
     It is relative to the mean of the runs on the fewest nodes.
     """
-    if len({run.nodes for run in runs}) < 2 or len({run.recipe for run in runs}) > 1:
+    works = {(run.recipe, run.group(RUN).get("program")) for run in runs}
+    if len({run.nodes for run in runs}) < 2 or len(works) > 1:
         return [run.headlines for run in runs]
     fewest = min(run.nodes for run in runs)
     base = Spread.of([run.headline(SPEED_PER_NODE).value for run in runs if run.nodes == fewest])

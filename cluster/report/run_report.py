@@ -105,7 +105,7 @@ def report_of(files: RunFiles) -> RunReport:
     start = next((event for event in reversed(files.metrics) if event["event"] == "start"), {})
     return RunReport(
         run_id=record["run_id"],
-        recipe=plain(spec.get("recipe") or result.get("recipe")),
+        recipe="" if spec.get("program") else plain(spec.get("recipe") or result.get("recipe")),
         state=state["state"],
         reason=plain(state.get("reason")),
         started=state["started"],

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
+from agent.spec.run import with_interpreter
 from cluster.report.run_files import Document, RunFiles, document
 from cluster.report.shown_values import date_text, plain, value_text
 from cluster.terminal.units import amount
@@ -48,7 +49,8 @@ def _run(record: Document, spec: Document, result: Document) -> dict[str, Any]:
     state, launch = record["state"], document(record.get("launch"))
     course, origin = document(record.get("course")), document(record.get("origin"))
     runtime, diff_bytes = document(course.get("runtime")), origin.get("diff_bytes")
-    command = spec.get("launcher") or ["python", *(spec.get("command") or ())]
+    command, program = spec.get("command"), spec.get("program")
+    words = spec.get("launcher") or (with_interpreter("python", command) if command else ())
     found = {
         "run": record["run_id"],
         "state": state["state"],
@@ -56,11 +58,11 @@ def _run(record: Document, spec: Document, result: Document) -> dict[str, Any]:
         "started": date_text(state["started"]),
         "attempts": record["attempts"],
         "exit code": state.get("exit_code"),
-        "command": shlex.join(command) if spec else None,
+        "command": shlex.join(words),
         "launched": shlex.join(launch["command"]) if launch.get("command") else None,
-        "recipe": result.get("recipe") or spec.get("recipe"),
+        "recipe": None if program else result.get("recipe") or spec.get("recipe"),
         "variant": result.get("variant"),
-        "program": spec.get("program"),
+        "program": program,
         "commit": spec.get("git_commit"),
         "changed since the commit": f"{amount(diff_bytes)} in source.diff" if diff_bytes else None,
         "payload": spec.get("payload"),

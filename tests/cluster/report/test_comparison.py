@@ -43,6 +43,14 @@ def test_runs_with_other_code_launcher_versions_machines_or_node_count_are_no_re
     assert len(compare([report(), other]).repeats) == 2
 
 
+def test_runs_of_a_program_with_other_arguments_are_no_repeats() -> None:
+    def run(rate: str) -> RunReport:
+        program = {"recipe": "train", "program": "b" * 16, "payload": "", "command": ["train.py", "--lr", rate]}
+        return report_of(changed(spec=program, result=None))
+
+    assert [group.runs for group in compare([run("0.1"), run("0.2"), run("0.1")]).repeats] == [(0, 2), (1,)]
+
+
 def test_repeats_have_mean_and_spread_of_each_figure() -> None:
     accuracies = [0.90, 0.92, 0.97]
     (group,) = compare([another(n, accuracy=value, seed=n) for n, value in enumerate(accuracies)]).repeats
@@ -82,6 +90,9 @@ def test_scaling_is_relative_to_the_run_on_the_fewest_nodes() -> None:
     assert compare([on_nodes(another(1), 2, 900.0), unknown]).headlines[1][-1].text == "unknown"
     assert compare([on_nodes(another(1), 2, 0.0), on_nodes(another(2), 4, 5.0)]).headlines[1][-1].value is None
     assert all(each.key != SCALING for each in compare([another(1), another(2)]).headlines[0])
+    one, other = (report_of(changed(spec={"recipe": "train", "program": letter * 16})) for letter in "ab")
+    assert compare([on_nodes(one, 2, 900.0), on_nodes(one, 4, 900.0)]).headlines[1][-1].value == 1.0
+    assert compare([on_nodes(one, 2, 900.0), on_nodes(other, 4, 900.0)]).headlines[1][-1].key != SCALING
 
 
 def differing(*runs: RunReport) -> dict[str, Any]:

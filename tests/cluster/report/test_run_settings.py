@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cluster.report.run_report import report_of
 from cluster.report.run_settings import CLUSTER, GROUPS, HOROVOD, RANKS, RUN, TRAINING, VERSIONS
 from cluster.report.shown_values import value_text
@@ -24,6 +26,17 @@ def test_every_value_of_the_record_is_shown() -> None:
     ]
     assert run["weights (SHA-256)"] == record["result"]["weights_sha256"]
     assert "DEEPCDK_PAYLOAD_HASH" not in str(found.settings), "no environment variable is shown"
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [(["train.py", "-v"], "python train.py -v"), (["sh", "-c", "a b"], "sh -c 'a b'"), (["python3", "x"], "python x")],
+)
+def test_program_has_its_command_and_no_recipe(words: list[str], shown: str) -> None:
+    found = report_of(changed(spec={"recipe": "train", "program": "b" * 16, "payload": "", "command": words}))
+    run = found.group(RUN)
+    assert (found.recipe, run["command"], run["program"]) == ("", shown, "b" * 16)
+    assert "recipe" not in run
 
 
 def test_failed_run_shows_its_initial_settings() -> None:
