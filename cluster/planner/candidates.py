@@ -150,7 +150,7 @@ def choose(
         and (budget_usd is None or (each.usd and each.usd.value <= budget_usd))
     ]
     if not fitting:
-        return _none_fits(every, priced, deadline_s)
+        return _none_fits(every, priced, deadline_s, budget_usd)
     if deadline_s is None:
         return Choice(candidate=min(fitting, key=_time), reason="it is the fastest within the budget")
     known = [each for each in fitting if each.usd]
@@ -163,18 +163,22 @@ def choose(
     return Choice(candidate=chosen, reason=f"it is the cheapest that meets the deadline{doubt}")
 
 
-def _none_fits(every: Sequence[Candidate], priced: Sequence[Candidate], deadline_s: float | None) -> Choice:
-    """Return a choice without a candidate. Its reason names the fastest one with a deadline, else the cheapest."""
+def _none_fits(
+    every: Sequence[Candidate], priced: Sequence[Candidate], deadline_s: float | None, budget_usd: float | None
+) -> Choice:
+    """Return a choice without a candidate. Its reason names the fastest for a deadline, the cheapest for a budget."""
+    hints = []
     if deadline_s is not None:
         fastest = min(every, key=_time)
-        hours = fastest.seconds.value / 3600
-        hint = f"the fastest is {fastest.nodes} x {fastest.instance_type} with {hours:.2f} h"
-    elif priced:
+        hints.append(
+            f"the fastest is {fastest.nodes} x {fastest.instance_type} with {fastest.seconds.value / 3600:.2f} h"
+        )
+    if budget_usd is not None and priced:
         cheapest = min(priced, key=_price)
-        hint = f"the cheapest is {cheapest.nodes} x {cheapest.instance_type} with ${_price(cheapest):.2f}"
-    else:
-        hint = "no price is known"
-    return Choice(candidate=None, reason=f"no candidate meets the limits; {hint}")
+        hints.append(f"the cheapest is {cheapest.nodes} x {cheapest.instance_type} with ${_price(cheapest):.2f}")
+    elif budget_usd is not None:
+        hints.append("no price is known")
+    return Choice(candidate=None, reason=f"no candidate meets the limits; {', '.join(hints)}")
 
 
 def _time(candidate: Candidate) -> float:

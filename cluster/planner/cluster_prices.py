@@ -35,16 +35,18 @@ class ClusterPrices:
         """Return sentences on what the costs include, on prices that are unknown, and on a region that is not set."""
         known = ", ".join(f"{name} {shown(price)}" for name, price in self.fixed.items())
         missing = [name for name, price in self.by_type.items() if price.node is None]
+        fix = "to get it, use credentials that may read AWS's price list (pricing:GetProducts)"
+        types, no_spot = ",".join(self.by_type), all(price.spot_node is None for price in self.by_type.values())
         return (
-            *([] if self.region_is_set else [f"no AWS region is set: these are prices of {self.region}"]),
+            *(
+                []
+                if self.region_is_set
+                else [f"no AWS region is set: these are prices of {self.region}; for another region, set AWS_REGION"]
+            ),
             f"costs in {self.region}: {self.included}, and {known}{as_of(self.date)}; not included: {self.excluded}",
-            *(["no spot price is known; to get it: `fab prices --refresh`"] if not self._has_spot else []),
-            *([f"the price of {', '.join(missing)} in {self.region} is unknown"] if missing else []),
+            *([f"no spot price is known; to get it: `fab prices --instance {types} --refresh`"] if no_spot else []),
+            *([f"the price of {', '.join(missing)} in {self.region} is unknown; {fix}"] if missing else []),
         )
-
-    @property
-    def _has_spot(self) -> bool:
-        return any(price.spot_node is not None for price in self.by_type.values())
 
     def document(self) -> dict[str, Any]:
         """Return the fields as JSON values: all prices, USD per hour, with their region and date."""

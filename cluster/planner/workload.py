@@ -7,6 +7,7 @@ from typing import Final
 
 from cluster.errors import UsageError
 from cluster.planner.figure import ESTIMATED, Figure, within
+from cluster.report.shown_values import plural
 from payload.settings import Settings
 from payload.settings.image_phases import parse_phases
 
@@ -142,11 +143,12 @@ def workload_of(settings: Settings, ranks: int) -> Workload:
     phases = _phases(settings, ranks, SIDES.get(settings.dataset, known.image_size))
     for phase in phases:
         if phase.global_batch > training - held_back:
-            rule = (
-                f"{ranks} ranks use {phase.global_batch} images per step, more than the {training - held_back} images "
-                "of the data"
-            )
-            raise UsageError("--nodes", None, f"{rule}; choose fewer nodes")
+            flag, fix = "--nodes", "choose fewer nodes, or a smaller --batch-per-rank"
+            if settings.image_phases or settings.global_batch:
+                flag = "--image-phases" if settings.image_phases else "--global-batch"
+                fix = "choose a smaller batch"
+            rule = f"a step on {plural(ranks, 'rank')} uses {phase.global_batch} images, more than the "
+            raise UsageError(flag, None, f"{rule}{training - held_back} images of the data; {fix}")
     return Workload(
         network=settings.network,
         precision=settings.precision,

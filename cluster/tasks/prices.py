@@ -49,7 +49,7 @@ def prices(
         print_result({"region": region, "currency": "USD", "prices": rows}, json=True)
         return
     if not session.aws.region:
-        print_note(f"no AWS region is set: these are prices of {region}")
+        print_note(f"no AWS region is set: these are prices of {region}; for another region, set AWS_REGION")
     print_table(
         Table(
             title=f"prices in {region}, USD",

@@ -89,7 +89,9 @@ def test_budget_chooses_the_fastest_and_both_limits_apply() -> None:
 def test_impossible_limits_are_answered_with_nearest_candidate() -> None:
     assert choose(EVERY, deadline_s=60).reason == "no candidate meets the limits; the fastest is 8 x x with 1.00 h"
     assert choose(EVERY, budget_usd=1).reason == "no candidate meets the limits; the cheapest is 1 x x with $10.00"
-    assert "no price is known" in choose([candidate(1, 1, None)], budget_usd=1).reason
+    both = "no candidate meets the limits; the fastest is 8 x x with 1.00 h, the cheapest is 1 x x with $10.00"
+    assert choose(EVERY, deadline_s=3600, budget_usd=15).reason == both
+    assert choose([candidate(1, 1, None)], budget_usd=1).reason == "no candidate meets the limits; no price is known"
 
 
 def test_with_a_deadline_and_no_prices_the_fewest_nodes_are_chosen() -> None:

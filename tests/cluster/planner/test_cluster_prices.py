@@ -47,7 +47,7 @@ def test_type_without_price_is_reported_with_price_none(unanswered: Session, mon
     monkeypatch.setenv("AWS_REGION", "eu-nowhere-1")
     found = look_up(unanswered, [hardware_of("p4d.24xlarge")], wait_s=0)
     assert found.by_type["p4d.24xlarge"].node is None
-    assert "the price of p4d.24xlarge in eu-nowhere-1 is unknown" in found.sentences
+    assert found.sentences[-1].startswith("the price of p4d.24xlarge in eu-nowhere-1 is unknown; to get it, use ")
     assert "a NAT gateway unknown" in found.sentences[0]
     assert "costs in eu-nowhere-1: workers, and a t3.medium master unknown, " in found.sentences[0]
 
@@ -60,7 +60,8 @@ def test_without_region_prices_of_a_named_region_are_used(
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     found = look_up(unanswered, [hardware_of("p4d.24xlarge")], wait_s=0)
     assert found.by_type["p4d.24xlarge"].node == pytest.approx(21.9576 + 100 * 0.08 / 730)
-    assert found.sentences[0] == "no AWS region is set: these are prices of us-east-1"
+    no_region = "no AWS region is set: these are prices of us-east-1; for another region, set AWS_REGION"
+    assert found.sentences[0] == no_region
     assert found.document()["region_is_set"] is False
 
 
@@ -68,7 +69,8 @@ def test_spot_price_is_refreshed_or_unknown(unanswered: Session, monkeypatch: py
     types = [hardware_of("p4d.24xlarge")]
     before = look_up(unanswered, types, wait_s=0)
     assert before.by_type["p4d.24xlarge"].spot_node is None
-    assert "no spot price is known" in before.sentences[1]
+    refresh = "`fab prices --instance p4d.24xlarge --refresh`"
+    assert before.sentences[1] == f"no spot price is known; to get it: {refresh}"
     spot = Price(usd=9.5, unit="hour", date="2026-11-24", source="EC2")
     monkeypatch.setattr(unanswered.prices, "spot", {"p4d.24xlarge": spot}.get)
     after = look_up(unanswered, types, wait_s=0)

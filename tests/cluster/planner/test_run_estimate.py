@@ -54,7 +54,7 @@ def test_unknown_workload_has_a_reason_instead_of_an_estimate() -> None:
     assert "the speed of the GPU RTX PRO 4500" in str(estimate(IMAGENET_90, "g7.12xlarge"))
     assert "no estimate: c5.2xlrge: not in the table of instance types; did you mean" in str(estimate(kind="c5.2xlrge"))
     many = dataclasses.replace(DIGITS, settings=dataclasses.replace(DIGITS.settings, global_batch_limit=1 << 20))
-    assert str(estimate(many, nodes=64)).startswith("no estimate: 64 ranks use 2048 images per step")
+    assert str(estimate(many, nodes=64)).startswith("no estimate: a step on 64 ranks uses 2048 images")
 
 
 def test_earlier_run_replaces_estimated_rate_and_is_named() -> None:

@@ -69,8 +69,11 @@ def test_fewer_epochs_drop_the_phases_after_them() -> None:
 
 def test_batch_larger_than_the_data_is_rejected() -> None:
     large = dataclasses.replace(DIGITS.settings, global_batch_limit=1 << 20)
-    with pytest.raises(UsageError, match="64 ranks use 2048 images per step, more than the 1438"):
+    rule = "a step on 64 ranks uses 2048 images, more than the 1438 images of the data"
+    with pytest.raises(UsageError, match=f"--nodes: {rule}; choose fewer nodes, or a smaller --batch-per-rank"):
         workload_of(large, 64)
+    with pytest.raises(UsageError, match=r"--global-batch: a step on 1 rank uses 4096 .*; choose a smaller batch"):
+        workload_of(dataclasses.replace(DIGITS.settings, global_batch=4096), 1)
 
 
 def test_run_to_an_epoch_ends_within_the_phase_of_that_epoch() -> None:

@@ -66,5 +66,5 @@ def test_run_without_an_estimate_has_none_in_its_record(started: Launch, monkeyp
     monkeypatch.setattr(started, "progress", said.append)
     assert started.submission(make_launch()).origin.estimate == {}
     started.estimate(Training(recipe="imagenet-90", arguments=("--data-dir", "/d")).settings, 1 << 13, "", restarts=3)
-    assert "no estimate: 8192 ranks use" in said[0]
+    assert "no estimate: a step on 8192 ranks uses" in said[0]
     assert started.submission(make_launch()).origin.estimate == {}
