@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from agent.errors import SpecError
+from agent.spec.run import TRAINING
 from agent.spec.run_states import FINAL_STATES
 from agent.spec.sweep_trial import Trial
 from cluster.aws.prices import as_of
@@ -203,14 +204,16 @@ def _missing(files: RunFiles, curves: Curves, *, has_confusion: bool) -> tuple[s
     `has_confusion` means that the run has a confusion matrix.
     """
     record, times = files.record, document(document(files.record.get("course")).get("times"))
+    is_recipe = tuple(document(record.get("spec")).get("command") or ())[: len(TRAINING)] == TRAINING
     sentences = {
         "The run had not ended when this record was written.": record["state"]["state"] not in FINAL_STATES,
         "There is no result. Only recipes write a result, when they succeed.": not record.get("result"),
         "There are no epochs, so no curves are drawn.": not curves.epochs,
-        "There is no confusion matrix. To write one: `fab train ... -- --confusion-matrix`.": not has_confusion,
+        "There is no confusion matrix. To write one: `fab train ... -- --confusion-matrix`.": is_recipe
+        and not has_confusion,
         "The time at which the nodes were prepared and checked is missing.": not times,
         "For earlier attempts, only the training is recorded, without cost and preparation.": times
         and record["attempts"] > 1,
-        f"{files.skipped_lines} lines of metrics.jsonl have no event.": files.skipped_lines,
+        f"Left out of metrics.jsonl: {plural(files.skipped_lines, 'line')} without a valid event.": files.skipped_lines,
     }
     return tuple(sentence for sentence, is_missing in sentences.items() if is_missing)

@@ -68,7 +68,7 @@ class Archive:
 
         Other files that are already there stay. If the download fails, no file appears there.
         """
-        from boto3.exceptions import Boto3Error
+        from boto3.exceptions import Boto3Error, RetriesExceededError
         from s3transfer.exceptions import S3DownloadFailedError
 
         with doing("reading the bucket"):
@@ -97,11 +97,11 @@ class Archive:
                 try:
                     s3.download_file(bucket, place[0], str(place[1]), Callback=intake.count_bytes)
                 except (Boto3Error, S3DownloadFailedError) as error:
-                    raise DeepcdkError(
-                        f"downloading {place[0]!a} failed: {error}",
-                        where=f"s3://{bucket}/",
-                        remedy="the object may have changed in the meantime; repeat `fab fetch`",
-                    ) from None
+                    cause, remedy = str(error), "repeat `fab fetch`"
+                    if isinstance(error, RetriesExceededError):
+                        cause, remedy = f"{error.last_exception}", f"check your network, then {remedy}"  # type: ignore[attr-defined]  # the stubs lack it
+                    what = f"downloading {place[0]!a} failed: {cause}"
+                    raise DeepcdkError(what, where=f"s3://{bucket}/", remedy=remedy) from None
                 return place[1].stat().st_size
 
             with concurrent.futures.ThreadPoolExecutor(max_workers=AT_ONCE) as pool:

@@ -78,8 +78,9 @@ def follow(
             raise
         except ConnectionFailedError as error:
             if failures >= len(pauses_s):
-                if isinstance(error, SilenceError):
-                    error.remedy = f"the run continues; watch it again with {_attach(progress)}"
+                again = f"the run continues; watch it again with {_attach(progress)}"
+                is_cause_known = error.remedy and not isinstance(error, SilenceError)
+                error.remedy = f"{error.remedy}; {again}" if is_cause_known else again
                 raise
             display.note(f"connection lost ({error.what}); reconnecting")
             wait(pauses_s[failures])

@@ -53,8 +53,8 @@ def stop_policy(stack: Stack, *, wanted: bool) -> str:
     """
     if wanted and not stack.stop_policy:
         raise DeepcdkError(
-            f"--then-stop: stack {stack.name} has no policy that terminates its workers",
-            remedy="run `fab up`, which adds the policy, then repeat",
+            f"--then-stop, or then_stop of cdk.json: stack {stack.name} has no policy that terminates its workers",
+            remedy="run `fab up`, which adds the policy, then repeat the command",
         )
     return stack.stop_policy if wanted else ""
 

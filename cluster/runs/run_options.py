@@ -182,9 +182,11 @@ class RunOptions:
                     rule = f"is a setting of Horovod, which --launcher {launcher} does not use; leave it out"
                     raise UsageError(f"--{field.name.replace('_', '-')}", None, rule)
             if theirs := {*dict(self.environment), *self.secrets} & set(PLACE_VARIABLES):
-                raise UsageError("--env", min(theirs), f"is set by --launcher {launcher}; leave it out")
+                flag = "--secret" if min(theirs) in self.secrets else "--env"
+                raise UsageError(flag, min(theirs), f"is set by --launcher {launcher}; leave it out")
         if self.knobs.hierarchical_allreduce and self.ranks.controller != MPI:
-            rule = "needs nodes with GPUs and --controller mpi; otherwise Horovod ignores it"
+            rule = "needs nodes with GPUs and --controller mpi, because Horovod otherwise ignores it; give both flags"
             raise UsageError("--hierarchical-allreduce", None, rule)
         if self.knobs.hierarchical_allgather and self.ranks.controller != MPI:
-            raise UsageError("--hierarchical-allgather", None, "needs --controller mpi; with Gloo, Horovod ignores it")
+            rule = "needs --controller mpi, because Horovod ignores it with Gloo; give both flags"
+            raise UsageError("--hierarchical-allgather", None, rule)

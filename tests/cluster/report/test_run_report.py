@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,16 @@ def test_run_with_only_its_state_has_a_report() -> None:
     found = report_of(RunFiles(record=bare, skipped_lines=3))
     assert [each.key for each in found.headlines if each.value is not None] == [SECONDS]
     assert (found.nodes, found.curves.epochs, found.timeline.nodes, found.confusion) == (0, (), (), None)
-    assert len(found.missing) == 6
+    assert len(found.missing) == 5
+    assert "Left out of metrics.jsonl: 3 lines without a valid event." in found.missing
+
+
+def test_only_a_recipe_can_lack_a_confusion_matrix() -> None:
+    files = dataclasses.replace(read_run(DIGITS), confusion=None)
+    assert any("-- --confusion-matrix" in sentence for sentence in report_of(files).missing)
+    for words in (["train.py"], ["-m", "payload.bench.ranks"]):
+        other = dataclasses.replace(changed(spec={"command": words}), confusion=None)
+        assert not any("confusion" in sentence for sentence in report_of(other).missing)
 
 
 def test_cost_shows_its_prices() -> None:

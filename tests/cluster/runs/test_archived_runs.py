@@ -196,15 +196,21 @@ def test_large_object_leaves_room_on_the_disk(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("error", [RetriesExceededError(Boto3Error("reset")), S3DownloadFailedError("it has changed")])
-def test_object_changed_during_download_is_reported(
-    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RetriesExceededError(Boto3Error("reset")), r"reset\n.*\n.*do: check your network, then repeat `fab fetch`"),
+        (S3DownloadFailedError("it has changed"), r"it has changed\n.*\n.*do: repeat `fab fetch`"),
+    ],
+)
+def test_failed_download_is_reported_by_its_cause(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(archive.aws.client("s3"), "download_file", fail)
-    with pytest.raises(DeepcdkError, match=r"downloading 'runs/.*' failed: .*\n.*where: s3://.*\n.*repeat `fab fetch`"):
+    with pytest.raises(DeepcdkError, match=rf"downloading 'runs/.*' failed: {told}"):
         archive.fetch("", tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cluster.errors import ConnectionFailedError
 from cluster.runs.follow import follow
 from cluster.runs.run_progress import RunProgress
 from cluster.ssh.master import SilenceError
@@ -98,4 +99,12 @@ def test_error_after_many_failures_says_that_run_continues() -> None:
     open_stream, _ = opener(*[lambda: stream()] * 3)
     with pytest.raises(SilenceError, match="the master stopped reporting before the run ended") as caught:
         follow(open_stream, Recorder(), run_id="one", pauses_s=(0.0, 0.0), wait=lambda _: None)
-    assert "`fab attach --run one`" in caught.value.remedy
+    again = "the run continues; watch it again with `fab attach --run one`"
+    assert caught.value.remedy == again
+
+    def refused(_: RunProgress) -> Iterator[str]:
+        raise ConnectionFailedError("the name x cannot be resolved", remedy="check your DNS")
+
+    with pytest.raises(ConnectionFailedError) as refusal:
+        follow(refused, Recorder(), run_id="one", pauses_s=(), wait=lambda _: None)
+    assert refusal.value.remedy == f"check your DNS; {again}"

@@ -63,7 +63,7 @@ def test_horovod_settings_and_variables_require_horovod() -> None:
             RunOptions(ranks=ranks, knobs=knobs)
         with pytest.raises(UsageError, match=f"--env = 'RANK': is set by --launcher {launcher}"):
             RunOptions(ranks=ranks, environment=given)
-        with pytest.raises(UsageError, match="'MASTER_PORT'"):
+        with pytest.raises(UsageError, match="--secret = 'MASTER_PORT': is set by"):
             RunOptions(ranks=ranks, secrets=("MASTER_PORT",))
 
 
