@@ -62,10 +62,11 @@ def assume(
     placement_group: bool = True,
     start_up_s: Figure = START_UP_S,
 ) -> Assumptions:
-    """Return the assumptions for a workload on nodes with this hardware, without past runs.
+    """Return the assumptions for a workload on nodes with this hardware, from published and estimated figures alone.
 
-    `efa` means that the nodes communicate over EFA, `placement_group` that they are close to each other. `start_up_s`
-    is the time of a run besides its epochs. Raises LookupError if the speed of the network or of the GPU is unknown.
+    With `efa`, the nodes communicate over EFA, with `placement_group` they are close to each other. `start_up_s` is the
+    time of a run besides its epochs; its default includes the launch of the nodes. Raises LookupError if the speed of
+    the GPU or of the neural network is unknown.
     """
     between = communication.between_nodes(hardware, efa=efa, placement_group=placement_group)
     within = communication.within_node(hardware)

@@ -39,10 +39,9 @@ class Past:
     nodes: int
 
     def is_like(self, hardware: Hardware, *, embedded: bool) -> bool:
-        """Return whether nodes are comparable to the past run's.
+        """Return whether nodes with this hardware are comparable to the past run's.
 
-        They have the same instance type and number of ranks per node, and both are on an embedded cloud, or both on
-        AWS.
+        They must agree in instance type, ranks per node, and `embedded`: whether they are on an embedded cloud.
         """
         ours = (self.instance_type, self.ranks_per_node, self.embedded)
         return ours == (hardware.instance_type, hardware.ranks, embedded)
@@ -172,10 +171,10 @@ class Calibration:
     ) -> Assumptions:
         """Return the assumptions for a workload on nodes with this hardware, calibrated by past runs on such nodes.
 
-        Links, training speed and start-up time are calibrated, the last only with `nodes_are_up`: no node must be
-        launched. `efa` means that the nodes communicate over EFA, `placement_group` that they are close to each other.
-        `nodes` is their number, or 0 if it does not matter. Raises LookupError if the speed of the network or of the
-        GPU is unknown.
+        Past runs replace the figures of the links between nodes, of the training speed, and, with `nodes_are_up`, of
+        the start-up. `nodes_are_up` means that all nodes are running already. `efa` means that the nodes communicate
+        over EFA, `placement_group` that they are close to each other. `nodes` is their number, or 0 for any number.
+        Raises LookupError if the speed of the GPU or of the neural network is unknown.
         """
         together = placement_group or efa
         start_up_s = READY_START_UP_S if nodes_are_up else START_UP_S

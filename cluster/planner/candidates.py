@@ -74,10 +74,10 @@ def evaluate(
     nodes: Sequence[int],
     prices: Mapping[str, HourlyPrices],
 ) -> list[Candidate]:
-    """Return one candidate for each instance type and number of nodes. Those on the frontier are marked.
+    """Return one candidate for each instance type and number of nodes, by type and then by number, in the order given.
 
-    `workload_of` returns the workload for a number of ranks. `assumptions_of` returns the assumptions for a workload on
-    that many nodes of a type. `prices` are by instance type.
+    Candidates on the frontier are marked. `workload_of` returns the workload for a number of ranks. `assumptions_of`
+    returns the assumptions for a workload on that many nodes of a type. `prices` are by instance type.
     """
     found = []
     for hardware in types:
@@ -130,12 +130,13 @@ class Choice:
 def choose(
     candidates: Iterable[Candidate], *, deadline_s: float | None = None, budget_usd: float | None = None
 ) -> Choice:
-    """Return the recommended candidate.
+    """Return the recommended candidate and the reason. There must be at least one candidate.
 
     With a deadline: the cheapest candidate that meets it, within the budget if one is given. With only a budget: the
     fastest candidate within it. Without limits: the candidate with the lowest product of time and cost. A candidate
-    with an unknown price exceeds every budget. If no price is known, it is the fastest or, with a deadline, the one
-    with the fewest nodes. If no candidate meets the limits, the choice has none.
+    with an unknown price exceeds every budget. If no price is known, the fastest candidate is recommended or, with a
+    deadline, the one with the fewest nodes. If no candidate meets the limits, the candidate is None, and the reason
+    names the nearest.
     """
     every = list(candidates)
     priced = [each for each in every if each.usd]

@@ -56,7 +56,8 @@ class ClusterPrices:
 def look_up(session: Session, types: Sequence[Hardware], *, wait_s: float) -> ClusterPrices:
     """Return the hourly prices of these instance types and of the rest of the configured cluster.
 
-    `wait_s`: maximum time to wait for AWS's current on-demand prices. Spot prices are those of the last refresh.
+    Waits up to `wait_s` for AWS's current on-demand prices. A price that is missing then is from the included price
+    list, or None. Spot prices are those of the last refresh.
     """
     config = session.config
     names = [kind.instance_type for kind in types]

@@ -80,7 +80,8 @@ def grouped_seconds(
 ) -> float:
     """Return the time to allreduce `size` bytes of gradients as one group after the backward pass, s; 0 for one rank.
 
-    They are sent in buffers of `fusion_bytes`. The time includes half of Horovod's cycle, the average wait.
+    The gradients are sent in buffers of `fusion_bytes`, one after the other. The time includes half of Horovod's cycle,
+    the average wait.
     """
     if ranks == 1:
         return 0.0

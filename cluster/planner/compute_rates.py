@@ -22,7 +22,7 @@ FLOAT32: Final = exact(2857.9 / 5815.8, CITED, NVIDIA_PYTORCH_2018)
 H200_IMAGES_S: Final = 2340
 """ResNet-50 in float16 on one H200 with batches of 256, as timed by `fab bench`, without XLA."""
 H200_FLOAT32: Final = exact(1953 / 2340, MEASURED, "the same in float32, which TensorFlow computes in TF32 there")
-"""Float32 ratio for GPUs with TF32 (Ampere and later). `FLOAT32` is from a GPU without TF32."""
+"""Float32 ratio of the H200. All other GPUs get `FLOAT32`, which is from a GPU without TF32."""
 MEASURED_H200: Final = "measured: `fab bench` on one H200, driver 580.159 (docs/bench.md)"
 EVALUATION: Final = Figure(
     value=3.5, low=3.0, high=3.6, evidence=CITED, source=f"2615.6 / 747.3 in {NVIDIA_PYTORCH_2018}"
@@ -56,9 +56,10 @@ CORE_GFLOPS: Final = 60
 
 
 def images_s(network: str, precision: str, hardware: Hardware) -> Figure:
-    """Return the speed of one rank alone at the network's published image size, images/s.
+    """Return the training speed of one rank alone, images/s, for images of the network's published size.
 
-    Raises LookupError for an unknown network or GPU.
+    `network` is the name of a neural network. Without GPUs, the ranks of a node share its cores, and `precision` does
+    not count. Raises LookupError for an unknown network or GPU.
     """
     if not hardware.gpus:
         return _of_cores(network, hardware.cores / hardware.ranks)

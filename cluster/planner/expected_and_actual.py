@@ -59,8 +59,8 @@ def outcomes(record: Mapping[str, Any]) -> tuple[Outcome, ...]:
     """Return the expected and actual time and cost of a run, from its record. Figures that are unknown are left out.
 
     If the run succeeded in one attempt, its parts are included: start-up (everything besides the epochs), training
-    steps, the rest of the epochs, and images per second in training steps. () if the run has not ended, or had no
-    estimate.
+    steps, evaluation (the rest of the epochs), and images per second in training steps. Returns () if the run has not
+    ended, or had no estimate.
     """
     estimate, state = document(document(record.get("origin")).get("estimate")), document(record.get("state"))
     started, updated = number(state.get("started")), number(state.get("updated"))

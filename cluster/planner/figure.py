@@ -42,7 +42,7 @@ class Figure(Range):
             )
 
     def at(self, value: float) -> Figure:
-        """Return the figure at another value of its range. The copy has no range."""
+        """Return a copy with another value, which may be outside of the figure's range. The copy has no range."""
         return dataclasses.replace(self, value=value, low=value, high=value)
 
 
@@ -52,7 +52,7 @@ def exact(value: float, evidence: Evidence, source: str) -> Figure:
 
 
 def within(value: float, down: float, up: float, evidence: Evidence, source: str) -> Figure:
-    """Return a figure with a range from `down` to `up` times its value.
+    """Return a figure with a range from `down` to `up` times its value, so `down` is at most 1 and `up` at least 1.
 
     `evidence` is how the value is known, `source` where it comes from.
     """

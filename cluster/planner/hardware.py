@@ -79,9 +79,9 @@ Source: https://aws.amazon.com/ec2/instance-types/p3/, as of 2019.
 
 
 def hardware_of(instance_type: str) -> Hardware:
-    """Return a type's hardware. GPUs of other makers than NVIDIA do not count.
+    """Return the hardware of an instance type, from the included table. GPUs of other makers than NVIDIA do not count.
 
-    For an unknown type, raises UsageError with the closest name.
+    For a type that is not in the table, raises UsageError with the flag --instance and the closest name.
     """
     if instance_type in PUBLISHED:
         return PUBLISHED[instance_type]
@@ -112,9 +112,10 @@ def _nearest(instance_type: str) -> str:
 
 
 def _network(words: str) -> tuple[float, bool]:
-    """Parse EC2's description of a network into Gbit/s and whether that is a peak.
+    """Parse EC2's description of a network. Return its bandwidth in Gbit/s, and whether that is a peak.
 
-    Descriptions in words, such as "Moderate", are peaks that were estimated. Unknown ones count as 0.1 Gbit/s.
+    Descriptions in words, such as "Moderate", have an estimated bandwidth, which counts as a peak. It is 0.1 Gbit/s for
+    an unknown description.
     """
     if peak := _PEAK.fullmatch(words):
         return float(peak[1]), True

@@ -38,10 +38,10 @@ NO_FIGURE: Final = (DeepcdkError, LookupError, TypeError, ValueError, Arithmetic
 
 
 def read_calibration(folder: Path, *, embedded: bool = False) -> Calibration:
-    """Read the measured times and rates of all runs in a folder of fetched runs. A figure that a run lacks is skipped.
+    """Read the measured times and rates of all runs in a folder of fetched runs. Without the folder, there are none.
 
-    Runs without a valid record, and benchmarks without the chosen tuning, are skipped too. `embedded`: whether plans
-    are for an embedded cloud.
+    Skipped are figures that a run lacks, runs without a valid record, and benchmarks with `fab bench --tuning
+    defaults`. `embedded`: whether plans are for an embedded cloud.
     """
     benches: list[tuple[Bench, Mapping[str, Any]]] = []
     records: list[Mapping[str, Any]] = []
@@ -115,7 +115,7 @@ def past_start(record: Mapping[str, Any]) -> PastStart:
 
 
 def bench_rates(bench: Bench, record: Mapping[str, Any], links: Sequence[PastLink] = ()) -> list[PastRate]:
-    """Return the training speed for each network and precision of a benchmark, if it can be computed.
+    """Return one training speed for each network and precision of a benchmark, without those that cannot be computed.
 
     The speed is taken from the fewest nodes, and there from the largest batch, because the ranks wait least for each
     other. Incomplete or too uneven measurements are skipped. `links` are measured links between nodes, to separate the
@@ -136,10 +136,10 @@ def bench_rates(bench: Bench, record: Mapping[str, Any], links: Sequence[PastLin
 
 
 def bench_link(bench: Bench, record: Mapping[str, Any]) -> PastLink:
-    """Return the link that a benchmark's allreduces measured.
+    """Return the link between nodes that a benchmark's allreduces measured, with one ring per number of nodes.
 
-    A benchmark waits for a whole cycle before each allreduce, because it starts one allreduce when the previous one has
-    finished. Raises one of NO_FIGURE if the measurements are incomplete or unusable.
+    Horovod's cycle is subtracted from each time, because a benchmark waits for a whole cycle before each allreduce.
+    Raises one of NO_FIGURE if the measurements are incomplete or unusable.
     """
     cycle_s, rings = bench.cycle_s or 0.0, dict[int, PastRing]()
     for nodes in {each.cell.nodes for each in bench.of_kind(ALLREDUCE) if each.cell.nodes > 1}:

@@ -136,7 +136,7 @@ def read(
 
     `further` are the words after `--`. `deadline` is in hours, `budget` in USD. Without `instances`, the recipe's types
     are compared, or else the cluster's. With `to_target`, a run ends at the accuracy that the recipe's source reached.
-    Raises UsageError for an invalid value.
+    The question has no `calibration` yet. Raises UsageError for an invalid value.
     """
     training = _training(recipe, further)
     names = _words(instances) or _default_types(training, config)
@@ -170,7 +170,7 @@ def _positive(flag: str, text: str, unit: str) -> float | None:
 
 
 def _training(recipe: RecipeFlags, further: Sequence[str]) -> Training:
-    """Return the recipe with its flags. If it needs a data directory and none is given, a placeholder is used. Raises
+    """Return the recipe with its flags. If it needs a data directory and none is given, it gets ANY_DATA. Raises
     UsageError.
     """
     try:

@@ -64,7 +64,7 @@ def _money(usd: Range | None) -> str:
 
 
 def choice_sentence(choice: Choice) -> str:
-    """Describe the recommended candidate and the reason. If no candidate is recommended, return only the reason."""
+    """Describe the recommended candidate and the reason. If no candidate meets the limits, return only the reason."""
     if choice.candidate is None:
         return choice.reason
     chosen = choice.candidate

@@ -68,12 +68,12 @@ def estimate_run(
     ranks_per_node: str = "",
     calibration: Calibration = NOTHING,
 ) -> RunEstimate | str:
-    """Estimate a recipe on this number of nodes, or return a sentence with the reason why that is impossible.
+    """Estimate a recipe on this number of nodes. If that is impossible, return the reason: "no estimate: ..."
 
-    `settings_of` returns the recipe's settings for a number of ranks. `usd_per_hour` is the price of a node, None if it
-    is unknown. `nodes_are_up` means that no node must be launched. `ranks_per_node` is the value of --ranks-per-node,
-    `calibration` has measurements of past runs. Raises the UsageError of `settings_of` for settings that are invalid
-    for this number of ranks, with which the run would fail.
+    `settings_of` returns the recipe's settings for a number of ranks. `nodes_are_up` means that all nodes are running
+    already. `usd_per_hour` is the price of one node, None if it is unknown. `ranks_per_node` is the value of
+    --ranks-per-node, `calibration` has measurements of past runs. Raises the UsageError of `settings_of` for settings
+    that are invalid for this number of ranks, with which the run would fail.
     """
     try:
         hardware = _with_ranks(hardware_of(instance_type), ranks_per_node)

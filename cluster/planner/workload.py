@@ -131,8 +131,10 @@ PAYLOAD: Final = Program(
 
 
 def workload_of(settings: Settings, ranks: int) -> Workload:
-    """Return the workload of these settings on this number of ranks. Raises UsageError if a batch is larger than the
-    data.
+    """Return the workload of these settings on this number of ranks.
+
+    If a step uses more images than the data has, raises UsageError with the flag to change: --nodes, --global-batch or
+    --image-phases.
     """
     known = NETWORKS[settings.network]
     training, tested = IMAGES[settings.dataset]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cluster.bench.measurements import Bench, Measurement
-from cluster.plots.style import DASHES, FAINT, MARKERS, SERIES, drawing, label_decades
+from cluster.plots.style import DASHES, FAINT, MARKERS, SERIES, drawing, label_decades, new_figure
 from payload.settings.bench import ALLREDUCE, INPUT, PLACES, READ, TRAINING, WRITE
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ Lines = dict[str, list[Measurement]]
 
 
 def draw_bench(bench: Bench) -> Figure:
-    """Draw a benchmark's medians, with the fastest and the slowest round as error bars. Kinds without measurements are
-    left out.
-    """
-    from matplotlib.figure import Figure
+    """Draw a benchmark's medians, with the fastest and the slowest round as error bars, and return the figure.
 
+    There is a row of two plots each for training, for allreduces, and for input and storage, if there are measurements.
+    Raises DeepcdkError if Matplotlib is not installed.
+    """
     drawn = (((TRAINING,), _draw_training), ((ALLREDUCE,), _draw_allreduce), (FEEDING, _draw_feeding))
     rows = [(bench.of_kind(*kinds), draw) for kinds, draw in drawn if bench.of_kind(*kinds)]
     with drawing():
-        figure = Figure(figsize=(9.0, 3.6 * len(rows)), layout="constrained")
+        figure = new_figure(9.0, 3.6 * len(rows))
         parts = figure.subfigures(len(rows), 1, squeeze=False)[:, 0]
         for part, (measured, draw) in zip(parts, rows, strict=True):
             panels = part.subplots(1, 2)

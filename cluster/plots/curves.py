@@ -73,7 +73,7 @@ class Plot:
 def run_plots(curves: Curves) -> list[Plot]:
     """Return the plots of one run: loss, accuracy over epochs and time, speed, learning rate, batch and image size.
 
-    Plots without values are left out, and batch and image size if they never change.
+    Plots without values are left out. Batch and image size are also left out if they never change.
     """
 
     def line(label: str, name: str, style: int = 0, *, over_time: bool = False) -> Line:
@@ -143,9 +143,9 @@ def _points(points: Sequence[EpochPoint | StepPoint], name: str, *, over_time: b
 
 
 def draw_plot(plot: Plot) -> Drawn:
-    """Draw one plot over epochs or time, as SVG, with a legend if it has several lines.
+    """Draw one plot over epochs or time, as SVG, with a legend if it has several lines. The plot must have values.
 
-    The y axis is logarithmic if the plot allows it and its values are far apart.
+    The y axis is logarithmic if the plot allows it and the largest value is more than LOG_FROM times the smallest.
     """
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 

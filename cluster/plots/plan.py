@@ -19,7 +19,7 @@ SUFFIXES: Final = (".png", ".svg")
 
 
 def check_path(text: str) -> Path:
-    """Return the path of the file to draw to.
+    """Return the value of --plot as a path. Nothing is written.
 
     Raises UsageError for another ending than .png or .svg, and DeepcdkError if Matplotlib is not installed.
     """

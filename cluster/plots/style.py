@@ -106,7 +106,7 @@ class Drawn:
 
 
 def check_installed() -> None:
-    """Raise DeepcdkError if Matplotlib is not installed, before a task starts to work for a figure."""
+    """Raise DeepcdkError if Matplotlib is not installed, so that a task fails before it does any work for a figure."""
     if importlib.util.find_spec("matplotlib") is None:
         raise DeepcdkError(
             "figures need Matplotlib, which is not installed",
@@ -177,7 +177,10 @@ def _with_variables(style: re.Match[str]) -> str:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure to a PNG or SVG file, by its suffix, and create the file's directory. Raises DeepcdkError."""
+    """Write a figure to a PNG or SVG file, by its suffix. Creates the directory, and replaces an existing file.
+
+    Raises DeepcdkError if the file cannot be written, or Matplotlib is not installed.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with drawing():

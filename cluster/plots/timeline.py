@@ -17,7 +17,10 @@ EVENT_STYLES: Final = {CHECKPOINT: ("^", 2), RESUMED: (">", 0), STRAGGLER: ("s",
 
 
 def draw_timeline(timeline: Timeline) -> Drawn:
-    """Draw a timeline for a wide and for a narrow screen. Its text alternative has phases and the count of faults."""
+    """Draw a timeline for a wide and for a narrow screen. Nodes after the first MAX_NODES are left out.
+
+    The text alternative has the phases and the number of faults.
+    """
     faults = sum(event.kind == FAULT for event in timeline.events)
     spans = ", ".join(f"{phase.name} {time_text(phase.seconds)}" for phase in timeline.phases)
     description = f"{time_text(timeline.seconds)} on {len(timeline.nodes)} nodes: {spans}. Faults: {faults}."
