@@ -21,12 +21,13 @@ FORMS: Final = "a run's id, CLUSTER:ID for a run of another cluster, or the dire
 
 
 def locate(word: str, session_of: Callable[[str], Session], *, archive_only: bool = False, flag: str = "--run") -> Path:
-    """Return the directory of a run. Fetches the run if necessary. Raises DeepcdkError.
+    """Return the directory of a run. The run is fetched to RUNS, unless it is there already and has succeeded.
 
-    `word` is one of FORMS, or "" for the live or newest run. `session_of` opens a session with a cluster by its name,
-    "" for the cluster of cdk.json. A run that has succeeded cannot change, so it is not fetched again, unless
-    `archive_only` is set. Other runs are fetched again. If that fails for a run that has ended, a note says that the
-    earlier copy is used. `flag` is the flag that `word` was given for, for errors.
+    `word` is one of FORMS, or "" for the live or newest run. A directory is returned as it is. `session_of` opens a
+    session with a cluster by its name, "" for the cluster of cdk.json. With `archive_only`, the run is fetched from the
+    bucket, also if it has succeeded. If fetching fails for a run that has ended and is in RUNS, a note says that this
+    copy is used. Raises UsageError, which names `flag`, for an invalid word, and DeepcdkError if the run cannot be
+    fetched.
     """
     if "/" in word or word in (".", ".."):
         if not Path(word).is_dir():
@@ -63,7 +64,7 @@ def read_chosen(
 
 
 def comparison_name(run_ids: Sequence[str], most: int = 6) -> str:
-    """Return the name of a comparison's files, such as `comparison-ab12-cd34`.
+    """Return the name of a comparison's files without a suffix, such as `comparison-ab12-cd34`.
 
     It has the last parts of the runs' ids, at most `most` of them, and the number of the other runs.
     """

@@ -112,9 +112,9 @@ class Comparison:
 
 
 def compare(runs: Sequence[RunReport]) -> Comparison:
-    """Compare runs, in the order given. Runs that differ at most in their seed are repeats (see `_identity`).
+    """Compare runs, in the order given. Repeats share a letter as label, and are averaged.
 
-    Repeats share a letter as label, and are averaged.
+    Repeats are runs that differ at most in their seed (see `_identity`), or runs of a sweep with the same parameters.
     """
     members: dict[object, list[int]] = {}
     for place, run in enumerate(runs):
@@ -167,7 +167,8 @@ def _identity(run: RunReport) -> object:
     """Return a value that is equal for repeats: node and rank counts, code, machines, settings without the seed, and
     versions.
 
-    For runs of a sweep, only the sweep and the parameters decide. For a user program, the command counts too.
+    For a user program, the command counts too, because it has all settings. For runs of a sweep, only the sweep and the
+    parameters count.
     """
     if run.trial.sweep:
         return run.trial.sweep, run.trial.parameters
@@ -180,7 +181,7 @@ def _identity(run: RunReport) -> object:
         run.group(CLUSTER).get("instances"),
         frozenset((name, value) for name, value in settings if name != SEED),
         frozenset(run.group(VERSIONS).items()),
-        None if run.recipe else code.get("command"),  # for a user program, the command has all settings
+        None if run.recipe else code.get("command"),
     )
 
 

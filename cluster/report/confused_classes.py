@@ -59,7 +59,7 @@ class MistakenImage:
 def confusion_of(found: Document | None) -> ConfusionMatrix | None:
     """Return the matrix in a run's confusion.json, with the MAX_PAIRS most confused pairs.
 
-    None if the document has no square matrix of counts, or more than MAX_CLASSES classes.
+    Returns None for None, for a document without a square matrix of counts, and for more than MAX_CLASSES classes.
     """
     labels: Any = (found or {}).get("labels")
     counts: Any = (found or {}).get("counts")
@@ -90,7 +90,7 @@ def _ratio(part: int, total: int) -> float | None:
 
 
 def mistakes_of(found: Document | None) -> tuple[MistakenImage, ...]:
-    """Return the mistaken images in a run's mistakes.json, at most MAX_IMAGES.
+    """Return the mistaken images in a run's mistakes.json, at most MAX_IMAGES; () for None.
 
     Entries without a small PNG or a probability are left out.
     """

@@ -112,7 +112,7 @@ def _append(points: list[P], point: P) -> None:
 
 
 def thinned(points: Sequence[StepPoint], most: int = MAX_STEP_POINTS) -> list[StepPoint]:
-    """Return at most `most` points: all of them, or means of groups of neighbours if there are more."""
+    """Return all points, or if there are more than `most`, the means of `most` groups of neighbours."""
     if len(points) <= most:
         return list(points)
     edges = [round(number * len(points) / most) for number in range(most + 1)]

@@ -44,7 +44,7 @@ def parse_formats(text: str, known: Sequence[str] = FORMATS) -> tuple[str, ...]:
 
 
 def rendered(report: RunReport | Comparison | SweepReport, kind: str) -> str:
-    """Return the text of a report in a format: html, md, json, or csv for a sweep. Only HTML has plots (Matplotlib)."""
+    """Return the text of a report as html, md or json, or as csv for a sweep. HTML has plots, which need Matplotlib."""
     if kind == CSV and isinstance(report, SweepReport):
         return sweep_csv(report)
     if kind == JSON:
@@ -129,10 +129,11 @@ def escaped(text: str) -> str:
 
 
 def destinations(into: str, default: Path, formats: Sequence[str]) -> dict[str, Path]:
-    """Return the path of each format's file. `default` is the path without --into, without its suffix.
+    """Return the path of each format's file. Nothing is written.
 
-    `into` is a directory (it exists, or ends with a slash), a file for a single format, or "". Raises UsageError for a
-    file with several formats.
+    `into` is a directory (it exists, or ends with a slash), a file for a single format, or "" for the place of
+    `default`. `default` is a path without suffix; its name is also used in a directory. Raises UsageError for a file
+    with several formats.
     """
     path = Path(into) if into else default.parent
     if not into or into.endswith("/") or path.is_dir():
@@ -143,7 +144,10 @@ def destinations(into: str, default: Path, formats: Sequence[str]) -> dict[str, 
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file atomically, and create its directory. Raises DeepcdkError."""
+    """Write a report to a file atomically, and create its directory.
+
+    If that fails, raises DeepcdkError with the remedy --into.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)

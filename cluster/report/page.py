@@ -55,7 +55,7 @@ class Page:
 def run_page(report: RunReport, *, draw: bool) -> Page:
     """Return the page of one run: headlines, log, curves, timeline, confusion matrix, settings, and what is missing.
 
-    Figures are drawn only if `draw` is set, which needs Matplotlib.
+    Figures are drawn only if `draw` is set, which needs Matplotlib. Sections without contents are left out.
     """
     timeline, matrix = report.timeline, report.confusion
     epochs = tables.epoch_table(report.curves)
@@ -174,7 +174,10 @@ def sweep_page(report: SweepReport, *, draw: bool) -> Page:
 
 
 def sweep_section(report: SweepReport) -> Section:
-    """Return a section with the plots of a sweep by its parameters."""
+    """Draw the plots of a sweep by its parameters, which needs Matplotlib, and return them as a section.
+
+    The section has no plots if no parameter has several values among the runs that succeeded.
+    """
     figures = tuple(sweep_plots(report))
     notes = ("Small marks are runs. Bars are one standard deviation up and down.",) if figures else ()
     return Section(title="By parameter", figures=figures, notes=notes)

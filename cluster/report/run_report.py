@@ -139,9 +139,10 @@ def trial_of(value: object) -> Trial:
 
 
 def headlines(record: Document, curves: Curves, timeline: Timeline) -> tuple[Headline, ...]:
-    """Return the figures at the top of a report: accuracy, time, cost, speed and efficiency. Unknown values are None.
+    """Return the figures at the top of a report: accuracy, time, cost, speed and efficiency.
 
-    Time and cost are those of the last attempt. If there is no result, accuracy and speed are those of the last epoch.
+    A figure that the record lacks has the value None. Time and cost are those of the last attempt. If there is no
+    result, accuracy and speed are those of the last epoch.
     """
     state, result, nodes = record["state"], document(record.get("result")), max(1, len(timeline.nodes))
     seconds = max(0.0, float(state["updated"]) - float(state["started"]))
@@ -198,10 +199,9 @@ def _cost_note(record: Document, attempt: str) -> str:
 
 
 def _missing(files: RunFiles, curves: Curves, *, has_confusion: bool) -> tuple[str, ...]:
-    """Return a sentence for each item that the record does not have, such as a result, epochs or the times of
-    preparation.
+    """Return a sentence for each item that the record lacks, such as a result, epochs or the times of preparation.
 
-    `has_confusion` means that the run has a confusion matrix.
+    `has_confusion` means that the run has a confusion matrix. Only a recipe can lack one.
     """
     record, times = files.record, document(document(files.record.get("course")).get("times"))
     is_recipe = tuple(document(record.get("spec")).get("command") or ())[: len(TRAINING)] == TRAINING

@@ -21,7 +21,7 @@ Settings = dict[str, dict[str, str]]
 
 
 def settings_of(files: RunFiles) -> Settings:
-    """Return the settings and versions of a run, by group and name. Empty groups are left out."""
+    """Return the settings and versions of a run as texts to show, by group and name. Empty groups are left out."""
     record = files.record
     spec, result, origin = (document(record.get(name)) for name in ("spec", "result", "origin"))
     runtime = document(document(record.get("course")).get("runtime"))

@@ -15,7 +15,10 @@ _UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-
 
 
 def plain(value: object) -> str:
-    """Return a value's text as one printable line; "" for None. A very long text is truncated."""
+    """Return a value's text as one printable line; "" for None. A text of over MAX_CHARACTERS is truncated.
+
+    Line breaks and tabs become spaces. Other characters that are not shown become replacement characters.
+    """
     text = "" if value is None else str(value)
     seen = " ".join(_UNSEEN.sub("\N{REPLACEMENT CHARACTER}", text.replace("\n", " ").replace("\t", " ")).split())
     return seen if len(seen) <= MAX_CHARACTERS else f"{seen[:MAX_CHARACTERS]}... ({len(text):,} characters)"

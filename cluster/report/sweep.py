@@ -66,7 +66,7 @@ class SweepReport:
 
 
 def latest(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return one run for each number in the sweep: the first that succeeded, or else the last one.
+    """Return one run for each number in the sweep, in order: the first that succeeded, or else the last one.
 
     `states` are the runs' states, oldest first. A number has several runs if the sweep was resumed.
     """
@@ -112,7 +112,7 @@ def accuracy_headline(figures: Mapping[str, Any]) -> Headline:
 
 
 def report_of_state(state: Mapping[str, Any]) -> RunReport:
-    """Build the report of a run from its state alone: accuracy, time, cost and speed, without other contents.
+    """Build the report of a sweep's run from its state alone: accuracy, time, cost and speed, without other contents.
 
     Accuracy and speed are from the run's last event if that has the result, as in recipes, and otherwise from its last
     epoch.
@@ -149,7 +149,10 @@ def report_of_state(state: Mapping[str, Any]) -> RunReport:
 
 
 def combinations_table(report: SweepReport) -> Table:
-    """Build the table with a row for each combination: its number of runs, and mean and spread of each known figure."""
+    """Build the table of combinations, also of those that no run completed.
+
+    A row has the label, the values, how many of the runs succeeded, and mean and spread of each known figure.
+    """
     keys, total = report.known(), dict[tuple[tuple[str, str], ...], int]()
     trials = [*(run.trial for run in report.succeeded.runs), *(run.trial for run in report.unfinished)]
     for trial in trials:
@@ -206,9 +209,9 @@ def sweep_runs_table(report: SweepReport) -> Table:
 
 
 def sweep_csv(report: SweepReport) -> str:
-    """Return CSV with a header and a line for each run: id, state, number, repeat, seed, parameters, figures, reason.
+    """Return CSV with a header and a line for each run, ordered by number, also for runs without a result.
 
-    Unknown values are empty.
+    The columns are id, state, number, repeat, seed, parameters, figures and reason. Unknown values are empty.
     """
     output, keys = io.StringIO(), list(FIGURES)
     writer = csv.writer(output)
