@@ -64,9 +64,10 @@ class Archive:
         return record
 
     def fetch(self, run_id: str, into: Path) -> Fetched:
-        """Download a run's archived files to `into/RUN_ID`; "" selects the newest run. Raises DeepcdkError.
+        """Download a run's archived files to `into/RUN_ID`; "" selects the newest run.
 
-        Other files that are already there stay. If the download fails, no file appears there.
+        Other files that are already there stay. Raises DeepcdkError without such a run, for a directory that is not
+        from a fetch of this run, and if a file cannot be downloaded. No file then appears there.
         """
         from boto3.exceptions import Boto3Error, RetriesExceededError
         from s3transfer.exceptions import S3DownloadFailedError
@@ -213,7 +214,7 @@ def fetch_run(
     """Download a run's files to `into/RUN_ID`, from the live cluster or its archive. Raises DeepcdkError.
 
     An empty `run_id` selects the live run, or else the newest. Checkpoints of a live cluster's runs are included only
-    on request; an archive's are always.
+    on request; an archive's are always. `archived` chooses the source.
     """
     if archive := archived(session, archive_only=archive_only):
         return archive.fetch(run_id, into)

@@ -44,7 +44,7 @@ def dry_run_lines(nodes: Sequence[Node], spec: RunSpec) -> Iterator[str]:
     """Yield lines on what a launch would do: the nodes to add, the launcher's command and each rank's command.
 
     Lines that are not commands begin with #. `nodes` are the live nodes. The hosts of `spec` may include nodes that do
-    not exist yet.
+    not exist yet. Words in capitals stand for paths that are unknown before the launch.
     """
     names = {node.name for node in workers(nodes)}
     if added := [host.name for host in spec.hosts if host.name not in names]:

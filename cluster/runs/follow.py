@@ -54,7 +54,7 @@ def follow(
     names the master in errors.
 
     Raises ConnectionFailedError when all attempts to reconnect have failed; the run itself continues. Raises
-    AnswerError for a message about another run than `run_id`.
+    AnswerError for a message about another run than `run_id`, and other errors of `open_stream` at once.
     """
     progress = RunProgress(run_id=run_id)
     failures = 0
@@ -99,11 +99,12 @@ def watch(
     log: bool = False,
     aside: bool = False,
 ) -> RunProgress:
-    """Show a run from its start to its end and return the last progress. `log` includes the run's own output.
+    """Show a run until it ends, and return the last progress. `log` includes the run's own output.
 
-    A terminal shows a live bar, unless `log` or `aside` is set. Otherwise plain lines are printed. `connect` opens a
-    new connection to the master if the first one breaks. `usd_per_hour` is the price of all instances. `aside` prints
-    plain lines on stderr, because stdout is for a document. Raises the errors of `follow`.
+    A terminal shows a live bar, unless `log` or `aside` is set. Otherwise plain lines are printed. How the run ended is
+    left to the caller. `connect` opens a new connection to the master if the first one breaks. `usd_per_hour` is the
+    price of all instances. `aside` prints plain lines on stderr, because stdout is for a document. Raises the errors of
+    `follow`.
     """
 
     def words(seen: RunProgress) -> list[str]:

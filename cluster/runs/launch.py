@@ -54,7 +54,10 @@ class Following:
 
 
 class Launch:
-    """Launch a run for a task. The cluster's limits and the run's origin are read from AWS in the background."""
+    """Launch a run for a task, in steps that the task calls one by one.
+
+    The constructor only starts to read the cluster's limits, the prices and the run's origin, in the background.
+    """
 
     def __init__(
         self,
@@ -97,9 +100,9 @@ class Launch:
     def size_for(self, count: int, occupied: Occupancy) -> int:
         """Return how many workers the cluster needs so that a run on `count` of them can start.
 
-        `occupied` are the nodes of other runs. If this run may be queued, the result is `count`. Otherwise it includes
-        these nodes. LiveRunError is then raised if a run is queued, or if runs are live and the cluster would have to
-        grow.
+        `occupied` are the nodes of other runs. If this run may be queued, the result is `count`, otherwise `count` plus
+        the number of nodes in `occupied`. If this run may not be queued, raises LiveRunError if another one is queued,
+        or if runs are live and the cluster would have to grow.
         """
         return occupied.size_for(count, self.session.load_inventory().desired_workers, queueing=self.queue)
 
@@ -184,7 +187,8 @@ class Launch:
     def submit(self, spec: RunSpec, send: Callable[[Submission], Begun]) -> Begun:
         """Submit the run with `send`, and return the result. On Ctrl-C, print that the run may have started.
 
-        The spec gets the session's setting for the replacement of lost workers.
+        The spec first gets the session's setting for the replacement of lost workers. Raises the errors of `submission`
+        and `send`.
         """
         submission = self.submission(dataclasses.replace(spec, replacements=self.session.replacements))
         remedy = f"watch it with `fab attach --run {spec.run_id}`, or stop it with `fab stop --run {spec.run_id}`"
@@ -192,7 +196,7 @@ class Launch:
             return send(submission)
 
     def announce(self, run_id: str, position: int | None, text: str) -> None:
-        """Print the run's position in the queue if it waits, and `text`."""
+        """Print `text`. If the run waits in the queue, print its `position` first; None if it does not wait."""
         if position:
             self.progress(
                 f"run {run_id} is at position {position} of the queue; `fab stop --run {run_id}` removes it from the "
@@ -201,10 +205,9 @@ class Launch:
         self.progress(text)
 
     def follow(self, supervisor: Supervisor, run_id: str, position: int | None, text: str, *, log: bool) -> None:
-        """Print the position in the queue and `text`. Then watch the run to its end.
+        """Announce the run as `announce` does. Then watch the run to its end, or with --detach, print how to watch it.
 
-        With --detach, print how to watch it instead. `log` includes the run's output. Raises Exit as `watch_to_end`
-        does.
+        `log` includes the run's output. Raises Exit as `watch_to_end` does.
         """
         self.announce(run_id, position, text)
         if not self.following.detach:
@@ -218,10 +221,11 @@ class Launch:
 def watch_to_end(
     session: Session, supervisor: Supervisor, run_id: str, *, log: bool, json: bool, with_document: bool = True
 ) -> str:
-    """Watch a run to its end and return its state. With `json` and `with_document`, print the end as a JSON document.
+    """Watch a run to its end, print how it ended, and return its state: succeeded or stopped.
 
-    `log` includes the run's output. Raises Exit with status 1 if the run failed, 3 if its own limit stopped it, or 130
-    on Ctrl-C, after which the run continues.
+    `log` includes the run's output. With `json` and `with_document`, the end is also printed as a JSON document. Raises
+    Exit, which has the message to print, with status 1 if the run failed, 3 if its own limit stopped it, or 130 on
+    Ctrl-C, after which the run continues.
     """
     try:
         usd_per_hour = session.usd_per_hour(PRICE_WAIT_S)

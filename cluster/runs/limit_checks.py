@@ -89,9 +89,9 @@ def describe(spec: RunSpec, origin: Origin) -> list[str]:
 
 
 def describe_spent(record: Mapping[str, Any]) -> str:
-    """Return the limit that a run is closest to and how much of it is used, as a text, from the run's record.
+    """Return the limit that a run is closest to and how much of it is used, from the run's record.
 
-    Returns "" without valid limits, or if nothing is recorded.
+    An example is `--max-cost 5: $4.02 of $5 after 1.5 h`. Returns "" without valid limits, or if nothing is recorded.
     """
     given, spent = (record.get("spec") or {}).get("bounds") or {}, record.get("spent")
     try:

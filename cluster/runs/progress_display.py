@@ -254,7 +254,7 @@ def document(
 
 
 def describe_end(progress: RunProgress, usd_per_hour: float | None, *, log: bool = False) -> tuple[str, bool]:
-    """Return the message about a run's end, and whether the run failed.
+    """Return the message about a run's end, and whether the run failed. The message has several lines if it failed.
 
     `usd_per_hour` is the price of all instances, None if it is unknown. A failed run's last lines are left out if it
     lost a node and can be resumed, or with `log`: its log was already shown.

@@ -40,7 +40,7 @@ class Roots:
 def read_roots(aws: Aws, stack: Stack, source: Path, without: Collection[str] = ()) -> Roots:
     """Return who starts the run, the hash of the deployed template, and the uncommitted changes in `source`.
 
-    Changes of the files in `without` are left out. The hash is "" if the template cannot be read.
+    Asks AWS and git. Changes of the files in `without` are left out. The hash is "" if the template cannot be read.
     """
     try:
         template = template_sha256(read_template(aws, stack.name))
@@ -96,7 +96,7 @@ def template_sha256(template: Mapping[str, Any]) -> str:
 
 
 def read_diff(source: Path, without: Collection[str] = ()) -> str:
-    """Return the uncommitted changes of tracked files as `git diff` prints them; "" without git or for a wheel.
+    """Return the uncommitted changes of tracked files as `git diff` prints them; "" for a wheel, or if git fails.
 
     Only changes below the directory `source` are included. Some are left out: files in `without`, files that are not
     uploaded, and files with a key or a password before or after the change. Passwords and tokens in URLs are masked.

@@ -21,7 +21,10 @@ _ANY_RUN: Final = "/run"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """A recipe to train, and the arguments of `payload.train` that override its settings."""
+    """A recipe to train, and the arguments of `payload.train` that override its settings.
+
+    Invalid arguments raise UsageError when it is created.
+    """
 
     recipe: str = "digits"
     arguments: tuple[str, ...] = ()
@@ -32,9 +35,10 @@ class Training:
             raise UsageError("--run-dir", run_dir, "is set by the task; leave it out")
 
     def config(self, ranks: int) -> TrainConfig:
-        """Parse the arguments as this number of ranks will, so that errors appear before anything is asked or spent.
+        """Return the recipe's configuration for this number of ranks, as each rank will parse it from its arguments.
 
-        Raises UsageError, also if the arguments do not fit the recipe's variant for these ranks.
+        Raises UsageError, also if the arguments do not fit the recipe's variant for these ranks, so that errors appear
+        before anything is asked or spent.
         """
         try:
             return TrainConfig.from_argv(self.command(_ANY_RUN)[2:], ranks=ranks)

@@ -44,7 +44,9 @@ def here() -> dict[str, str]:
 
 
 def identify(aws: Aws) -> dict[str, str]:
-    """Return user, host, laptop id and ARN of the AWS identity. The ARN is "" if AWS does not answer."""
+    """Return user, host, laptop id and ARN of the AWS identity. The ARN is "" if AWS does not answer or rejects the
+    call.
+    """
     identity = ""
     with contextlib.suppress(AwsError), aws_errors("asking AWS who you are"):
         identity = str(aws.client("sts").get_caller_identity()["Arn"])
@@ -54,7 +56,7 @@ def identify(aws: Aws) -> dict[str, str]:
 def is_others(started_by: Mapping[str, str] | None) -> bool:
     """Return whether somebody else started a run; False if nothing is recorded. `started_by` is from the run's record.
 
-    The laptop ids are compared, or else the names of user and host.
+    The laptop ids are compared. If one of them is unknown, the names of user and host are compared instead.
     """
     if not started_by:
         return False

@@ -66,7 +66,7 @@ def specify(
     environment: Environment = RUNTIME,
     wheels: str = "",
 ) -> RunSpec:
-    """Build the spec of a run on the first `count` workers.
+    """Build the spec of a run on the first `count` workers. Its id is made from `stamp`.
 
     `agent` and `tree` name the pushed trees of the agent and of the work's own code. `cores` maps node names to core
     counts; it is needed for one rank per core. `environment` is a program's Python environment, and `wheels` names the

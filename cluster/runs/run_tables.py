@@ -22,7 +22,7 @@ from cluster.terminal.units import duration
 
 
 def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
-    """Build the table of runs, newest first, from the supervisor's `status --list`.
+    """Build the table of runs, newest first. `runs` are the runs' states, oldest first, as from `Supervisor.runs`.
 
     If any of them belongs to a sweep, two columns show its name, and the run's parameters and repeat. Accuracy is on
     the test images. A run without it shows its validation accuracy, marked as such.

@@ -145,11 +145,12 @@ class Supervisor:
             raise
 
     def start(self, submission: Submission, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> Begun:
-        """Start a run on the master; it does not depend on the laptop afterwards. With `queue` it may wait in the queue
+        """Start a run on the master, where it continues without the laptop. With `queue` it may wait in the queue
         instead.
 
         `secrets` maps names to values. Raises LiveRunError if too few nodes are free or other runs are waiting, unless
-        `queue` is set; and the other errors of a supervisor command.
+        `queue` is set; HeldNodesError if a task on another machine holds nodes; DeepcdkError if the master rejects the
+        run; RemoteError if the command fails; AnswerError for an invalid answer.
         """
         return self._submit("start", answers.STARTED, submission, secrets or {}, queue=queue)
 
@@ -158,7 +159,7 @@ class Supervisor:
     ) -> None:
         """Queue runs that differ in few fields of their specs, each with its estimate. None is started immediately.
 
-        `secrets` maps names to values, for all runs. Raises the errors of a supervisor command.
+        `secrets` maps names to values, for all runs. Raises the errors of `start`.
         """
         pairs = [{"spec": json.loads(spec.to_json()), "estimate": estimate} for spec, estimate in runs]
         document = {"origin": dataclasses.asdict(origin), "runs": pairs}
@@ -174,7 +175,7 @@ class Supervisor:
     ) -> Begun:
         """Send a run to the supervisor with its secrets. `verb` is start or resume, `shape` the rule for the answer.
 
-        Raises the errors of a supervisor command.
+        Raises the errors of `start`.
         """
         run_id, flags = submission.spec.run_id, ["--queue"] if queue else []
         with self._with_secrets([run_id], secrets):
@@ -214,14 +215,14 @@ class Supervisor:
         return self._call(answers.SUMMARY, "status", *_named(run_id), run_id=run_id)
 
     def runs(self) -> list[dict[str, Any]]:
-        """Return the state of all runs, oldest first."""
+        """Return the state of all runs, oldest first, with queued runs."""
         return cast("list[dict[str, Any]]", self._call(answers.each(answers.SUMMARY), "status", "--list"))
 
     def stop(self, run_id: str, grace_s: float) -> dict[str, Any]:
         """Stop a run, wait for its end and return its final state, with `was_live`: false if it had ended before.
 
         `run_id` "" selects the only live run, or else the newest. A queued run is removed from the queue. `grace_s` is
-        the time from SIGTERM to SIGKILL, s.
+        the time from SIGTERM to SIGKILL, s. Raises DeepcdkError for an unknown run.
         """
         return self._call(answers.STOPPED, "stop", *_named(run_id), "--grace", f"{grace_s:g}", run_id=run_id)
 
@@ -232,7 +233,8 @@ class Supervisor:
     def remove(self, run_id: str) -> dict[str, Any]:
         """Remove a run that has ended, and return its `run_id` and the number of removed `files` and `bytes`.
 
-        Raises LiveRunError for a live or queued run, and the other errors of a supervisor command.
+        Raises LiveRunError for a live or queued run, DeepcdkError for an unknown one, and RemoteError if the command
+        fails.
         """
         return self._call(answers.REMOVED, "remove", *_named(run_id), run_id=run_id)
 

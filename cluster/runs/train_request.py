@@ -100,7 +100,8 @@ class TrainRequest:
             ask_to_train_without_gpus(missing, yes=yes, report=report)
 
     def missing_gpus(self, nodes: Callable[[], Sequence[Node]], worker_types: Sequence[str]) -> str:
-        """Return a sentence on the line of the program that needs GPUs if the nodes lack them; "" otherwise.
+        """Return a sentence on the line of the program that needs GPUs if the nodes lack them; "" otherwise, and for a
+        recipe.
 
         A need that only several ranks have does not count for a run on one node. Without workers, the cluster's
         `worker_types` decide.
@@ -119,8 +120,10 @@ class TrainRequest:
         return f"{uses[0]}, but the nodes have no GPU.{instead}" if lacking else ""
 
     def resolved(self, session: Session, notify: Sequence[str], *, then_stop: bool) -> TrainRequest:
-        """Return the request completed from the deployed stack: topics and stop policy. Raises DeepcdkError if they are
-        missing.
+        """Return the request with `notify` and the stop policy, both completed from the deployed stack.
+
+        `notify` are the values of --notify; topics become ARNs. The workers are terminated after the run with
+        `then_stop`, or with that key in cdk.json. Raises DeepcdkError if the stack lacks a topic or the policy.
         """
         stack, then_stop = session.stack, then_stop or session.config.then_stop
         options = dataclasses.replace(
@@ -129,7 +132,7 @@ class TrainRequest:
         return dataclasses.replace(self, options=options)
 
     def launch(self, session: Session, *, task: str, queue: bool, yes: bool, following: Following) -> Launch:
-        """Return the launch of this request, which begins to read prices and limits."""
+        """Return the `Launch` of this request, which starts to read prices and limits. The run is not launched yet."""
         return Launch(
             session,
             self.source,
@@ -165,8 +168,8 @@ def with_launcher(
 ) -> RankOptions:
     """Return the options with a launcher: the given one, or the one that fits the program's sources, which is reported.
 
-    The default for a recipe is Horovod. If a program's entry starts a launcher itself, there is one rank per node,
-    unless a number is given.
+    A recipe gets Horovod. If a program's entry starts a launcher itself, there is one rank per node, unless a number is
+    given. Raises UsageError if the sources fit several launchers.
     """
     if not isinstance(work, Program):
         return dataclasses.replace(ranks, launcher=ranks.launcher or HOROVOD)
@@ -212,7 +215,7 @@ def prepared(
     describe: Callable[[], None],
     size: int = 0,
 ) -> RunSpec:
-    """Push the code and return the spec of the run when its nodes are ready.
+    """Push the code, wait until the nodes are ready, and return the spec of the run, which is not started yet.
 
     Asks before large uploads, costs and doubtful runs. `trouble` is from `check_together`. `describe` is called before
     the cluster grows. `size` is the number of workers to have, if that is more than the run needs. Raises DeepcdkError.
@@ -244,7 +247,7 @@ def specified(
 ) -> RunSpec:
     """Return the spec of the run on the requested number of these nodes, or on all workers if there are fewer.
 
-    The nodes' cores are counted if there is one rank per core.
+    With one rank per core, the cores are counted on the nodes first. Raises the errors of `specify` and `count_cores`.
     """
     session = launch.session
     on_cores = request.options.ranks.ranks_per_node == CORES
