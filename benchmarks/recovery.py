@@ -57,6 +57,11 @@ class Recovery:
     lost_steps: int
     """Steps that were reported before the fault and had to be trained again."""
 
+    def __str__(self) -> str:
+        """Return the cost as a line to print."""
+        times = f"restart after {self.noticed_s:.1f} s, next step after {self.next_step_s:.1f} s"
+        return f"{self.fault}: {times}, {self.lost_steps} steps lost"
+
 
 def positions(events: Sequence[Document]) -> list[tuple[float, int]]:
     """Return the Unix time and the number of completed steps of each report by rank 0, in order."""
@@ -70,7 +75,7 @@ def positions(events: Sequence[Document]) -> list[tuple[float, int]]:
 
 
 def resumed_at(start: Document) -> int:
-    """Return the number of steps in the checkpoint that an attempt resumed from; 0 if it resumed from none."""
+    """Return the number of steps in the checkpoint that an attempt resumed from, by its event `start`; 0 for none."""
     return int(str(start.get("resumed_from") or "0").rpartition("-")[2])
 
 
@@ -100,7 +105,7 @@ def fab(nodes: int, task: str, *words: str) -> str:
 
 
 class Run:
-    """A run of the digits recipe. The constructor starts the run, which then trains until it is stopped."""
+    """A run of the digits recipe. The constructor starts it and returns; the run then trains until it is stopped."""
 
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes
@@ -155,7 +160,10 @@ class Run:
 
 @contextlib.contextmanager
 def chaos(record: Path, hosts: str, *words: str) -> Iterator[None]:
-    """Inject scheduled faults on hosts that match a pattern during a block. At the end, lasting faults are undone."""
+    """Inject scheduled faults during a block, on hosts whose instance ids match the pattern `hosts`.
+
+    The faults are written to `record`. At the end, lasting faults are undone.
+    """
     command = demo.localcloud("chaos", "--name", CLOUD, "--hosts", hosts, "--record", str(record), *words)
     with subprocess.Popen(command, cwd=demo.ROOT, env=demo.environment(), stdout=subprocess.DEVNULL) as process:
         try:
@@ -212,7 +220,7 @@ class Figures:
         yield from (f"{kind:<12} the run did not train again" for kind in self.missed)
 
     def results(self, nodes: int) -> dict[str, list[float]]:
-        """Return what figures.json stores: the median time until the next step by fault, s."""
+        """Return what figures.json stores: for each kind of fault, the median time until the next step, s."""
         times: dict[str, list[float]] = {}
         for each in self.recoveries:
             times.setdefault(f"{each.fault}, next step, {nodes} hosts", []).append(each.next_step_s)

@@ -18,6 +18,7 @@ import dataclasses
 import json
 import math
 import os
+import shlex
 import signal
 import socket
 import statistics
@@ -192,7 +193,7 @@ def _launched(program: tuple[str, ...], run: Path) -> Process:
 
 
 def measure(way: str, case: Case, quiet: bool = True) -> tuple[float, dict[str, str]]:
-    """Take the steps in one way; return the speed of all processes together, and the versions.
+    """Take the steps in one way. Return the speed of all processes together, as `speed` does, and the versions.
 
     With `quiet`, a try counts only if at least one chunk was not disturbed by other processes. Raises RuntimeError
     after TRIES disturbed tries, if a process fails, or if the processes did not train together.
@@ -208,7 +209,8 @@ def measure(way: str, case: Case, quiet: bool = True) -> tuple[float, dict[str, 
 
 
 def speed(way: str, case: Case, found: Sequence[Mapping[str, Any]], max_others: float) -> float | None:
-    """Return the speed by the times of all processes; None if each chunk was disturbed.
+    """Return the speed by the times of all processes, in units of the case's `amount` per second; None if each chunk
+    was disturbed.
 
     A chunk is disturbed if other processes used more than `max_others` of the processes' cores. Raises RuntimeError if
     the processes did not train together.
@@ -268,7 +270,8 @@ def run(started: Sequence[Process], directory: Path) -> None:
                     process.wait()
     if any(statuses) or None in statuses:
         text = log.read_text(errors="replace")
-        raise RuntimeError(f"exit status {statuses} (None: did not finish):\n{text[-3000:]}")
+        told = f"exit status {statuses} (None: stopped, because another one failed or after {TIMEOUT_S:g} s)"
+        raise RuntimeError(f"{told} of {shlex.join(started[0].command)}; the end of the output:\n{text[-3000:]}")
 
 
 def summary(values: Sequence[float]) -> list[float]:
@@ -277,7 +280,7 @@ def summary(values: Sequence[float]) -> list[float]:
 
 
 def results(name: str, case: Case, rounds: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    """Return the speed of each measured way of a case, and the ratios, over the rounds."""
+    """Return the speed of each measured way of a case, and the ratios of compared ways, as `summary` of all rounds."""
     found = {f"{name}, {way}": summary([each[way] for each in rounds]) for way in rounds[0]}
     for one, other in case.compared:
         if {one, other} <= rounds[0].keys():
@@ -286,7 +289,7 @@ def results(name: str, case: Case, rounds: Sequence[Mapping[str, float]]) -> dic
 
 
 def take(name: str, case: Case, count: int, quiet: bool) -> tuple[dict[str, list[float]], dict[str, str]]:
-    """Measure a case in `count` rounds; print and return the results, and the versions."""
+    """Measure a case in `count` rounds. Print and return the results over the rounds, and the versions."""
     rounds: list[dict[str, float]] = []
     versions: dict[str, str] = {}
     for number in range(count):

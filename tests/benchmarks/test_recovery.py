@@ -31,6 +31,7 @@ def test_position_counts_steps_of_all_epochs() -> None:
 def test_recovery_ends_at_first_step_after_restart() -> None:
     found = recovered([*BEGUN, *AGAIN], "cut", 110.0, [50.0, 113.0, 190.0])
     assert found == Recovery(fault="cut", noticed_s=3.0, next_step_s=11.0, lost_steps=4)
+    assert str(found) == "cut: restart after 3.0 s, next step after 11.0 s, 4 steps lost"
 
 
 def test_no_recovery_time_before_the_next_step() -> None:
