@@ -12,7 +12,10 @@ from cluster import demo
 
 
 def output_of(command: Sequence[str]) -> str:
-    """Run a command and return its output. Raises RuntimeError with its last output if it fails."""
+    """Run a command in the repository and return its standard output. Waits until the command ends.
+
+    Raises RuntimeError with the end of the command's output if it fails.
+    """
     done = subprocess.run(
         command, cwd=demo.ROOT, env=demo.environment(), capture_output=True, text=True, stdin=subprocess.DEVNULL
     )
@@ -32,13 +35,16 @@ def seconds(command: Sequence[str]) -> float:
 
 
 def on_laptop(cloud: str, *command: str) -> list[str]:
-    """Return the command line that runs a command on the laptop of an embedded cloud."""
+    """Return the command line that runs a command on the laptop of the embedded cloud with the name `cloud`."""
     return demo.localcloud("run", "--name", cloud, "--", *command)
 
 
 @contextmanager
 def running_cloud(name: str) -> Iterator[None]:
-    """Run an embedded cloud, with an SSH key on its laptop, for a block, and stop it afterwards."""
+    """Start an embedded cloud, with an SSH key on its laptop, for a block. Stop and remove it after the block.
+
+    Needs root. Raises RuntimeError if a step fails.
+    """
     output_of(demo.localcloud("start", "--name", name, *demo.owned(), *demo.runtime_mount()))
     try:
         output_of(on_laptop(name, "sh", "-c", demo.shell(demo.SSH_KEYGEN)))

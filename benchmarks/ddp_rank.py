@@ -58,7 +58,10 @@ def resnet50() -> Any:
 
 
 def main(work: dict[str, Any]) -> None:
-    """Time steps on random images, different ones on each rank, and write the times (`benchmarks.step_times`)."""
+    """Time steps on random images, different ones on each rank, and write the times (`benchmarks.step_times`).
+
+    `work` has fields of `training_rank.Work`: network, batch, steps, chunks and output.
+    """
     rank = int(os.environ["RANK"])
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank]})
     torch.set_num_threads(1)

@@ -30,7 +30,7 @@ def keep(
     versions: Mapping[str, str] | None = None,
     root: Path = demo.ROOT,
 ) -> list[str]:
-    """Store the results of measurements by name, as made today on this machine, and write the tables in the pages.
+    """Store the results of measurements by name in FILE, as made now on this machine, and write the tables in PAGES.
 
     Return the figures of these results that miss their limit.
 

@@ -73,12 +73,13 @@ ec2.authorize_security_group_ingress(GroupId=group["master"], IpPermissions=[
 
 
 def promise_s(hosts: int) -> float:
-    """Return the maximum delay of `fab train` in seconds: 2 at two hosts, 4 at sixteen, linear otherwise."""
+    """Return how many seconds later than horovodrun `fab train` may start: 2 on two hosts, 4 on sixteen, and linear."""
     return 2 + (hosts - 2) / 7
 
 
 def seconds_to_step(output: str) -> float:
-    """Return the seconds from the time on the first line to the time that the program printed.
+    """Return the seconds from the time on the first line of `output` to the time of the first step, which the program
+    printed.
 
     Raises RuntimeError if the program printed no time.
     """
@@ -127,9 +128,9 @@ class Field:
 
 
 def parse_record(record: dict[str, dict[str, object]]) -> tuple[tuple[str, ...], tuple[str, ...], str]:
-    """Return a run's launcher without the ranks' command, a rank's bare command, and the payload's directory.
+    """Return the launcher's command without the rank's, the words of the rank's command, and the payload's directory.
 
-    `record`: the output of `fab show --json`.
+    `record`: the output of `fab show --json`. The rank's command is its Python and the path of the program.
     """
     command, spec = [str(word) for word in record["launch"]["command"]], record["spec"]  # type: ignore[attr-defined]  # a list, as the record says
     at = command.index(RANK) - 2  # after the ranks' interpreter and -m

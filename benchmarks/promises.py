@@ -92,7 +92,10 @@ PEERS: Final = ("sky", "dstack", "pcluster", "ray")
 
 
 def compare_starts(repeat: int) -> None:
-    """Measure the start of `fab --list` and of each other tool's `--help`, in turns; print and store the results."""
+    """Measure the start of `fab --list` and of each other tool's `--help`, in turns; print and store the results.
+
+    The other tools are installed first.
+    """
     commands = [["fab", "--list"]]
     for tool in PEERS:
         peers.install(tool)
@@ -138,7 +141,7 @@ def sixteen_hosts() -> float:
 
 
 def scaled_up(workers: int) -> float:
-    """Return the time, s, of `fab scale` from two workers to this number, and of a command on all of them."""
+    """Return the time, s, of `fab scale` from two workers to this number, and then of a command on all of them."""
     with running_cloud(CLOUD):
         settings = demo.settings(workers)
         output_of(laptop("fab", "up", "--yes", *settings, "--set", "workers=2"))
@@ -147,7 +150,7 @@ def scaled_up(workers: int) -> float:
 
 
 def digits_accuracy(ranks: int) -> float:
-    """Train the recipe digits on ranks of this machine, global batch 64; return the test accuracy in percent."""
+    """Train the recipe digits on local ranks of this number, global batch 64; return the test accuracy in percent."""
     with tempfile.TemporaryDirectory() as directory:
         train = [sys.executable, "-m", "payload.train", "--recipe", "digits", "--global-batch", "64"]
         launcher = [
@@ -186,7 +189,7 @@ def _synth(cluster: Cluster) -> float:
 
 
 def again(name: str) -> float:
-    """Return the wall time, s, of a second synthesis of this cluster. The output of the first one is not shown."""
+    """Return the time, s, of the second of two syntheses of this example cluster in one process."""
     output = output_of([sys.executable, "-c", AGAIN, name])
     return float(re.findall(r"^seconds: (.*)$", output, re.MULTILINE)[-1])
 
@@ -224,9 +227,10 @@ def measures() -> list[Measure]:
 
 
 def results(medians: Mapping[str, float]) -> dict[str, list[float]]:
-    """Return what figures.json stores: for measurements `NAME: CLUSTER`, the lowest and highest of all clusters.
+    """Return what figures.json stores: by name, the median of a measurement. `medians` are by name too.
 
-    Such measurements are left out unless all clusters were measured.
+    Measurements `NAME: CLUSTER` become one result, NAME, with the lowest and the highest median of all clusters. They
+    are left out unless all clusters were measured.
     """
     groups: dict[str, list[str]] = {}
     for measure in measures():

@@ -118,7 +118,7 @@ def time_of(command: Sequence[str], limit_s: float | None = None) -> float:
 
 
 def link_bytes() -> int:
-    """Return the number of bytes that the laptop has received and sent over all its links."""
+    """Return the bytes that the cloud's laptop has received and sent since its start. The loopback does not count."""
     return parse_link_bytes(output_of(laptop("cat", "/proc/net/dev")))
 
 
@@ -157,7 +157,10 @@ class Book:
         self.verdicts.append({"promise": promise, "found": found, "kept": kept})
 
     def median(self, what: str, hosts: int, tool: str = OURS) -> float:
-        """Return the median, in seconds, of an earlier measurement by its name, number of hosts and tool."""
+        """Return the median, in seconds, of a measurement that was kept before, by its name, number of hosts and tool.
+
+        Raises StopIteration if there is none.
+        """
         return next(
             float(f["median"]) for f in self.figures if (f["what"], f["hosts"], f["tool"]) == (what, hosts, tool)
         )
@@ -174,7 +177,7 @@ class Book:
         """Judge the ratio of the bytes of `fab stage-data --to local` between the largest and the smallest number of
         hosts.
 
-        Nothing is judged if only one number of hosts was measured.
+        `what` is the name of the push. Nothing is judged if only one number of hosts was measured.
         """
         ours = {f["hosts"]: f["bytes"] for f in self.figures if f["what"] == what and f["tool"] == OURS}
         fewest, most = min(ours), max(ours)
@@ -305,7 +308,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def pushed(megabytes: float, files: int) -> str:
-    """Return the name of a push measurement."""
+    """Return the name of the measurement of a push with this amount of data."""
     return f"push {megabytes:g} MB in {files:,} files"
 
 

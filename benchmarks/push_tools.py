@@ -62,7 +62,7 @@ class Tool:
 
 
 def tools() -> list[Tool]:
-    """Return deepcdk's two ways to push, then the other tools."""
+    """Return deepcdk's two ways to push, then the other tools, also those that are not installed."""
     python = str(environment_of(PSSH) / "bin" / "python")
 
     def parallel_ssh(fleet: Fleet, source: str) -> list[str]:

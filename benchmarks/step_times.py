@@ -14,10 +14,11 @@ _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def write(output: str, take: Callable[[], float], chunks: int, total: Callable[[], float], **facts: Any) -> None:
-    """Take the chunks, and write their times as JSON to a file in the directory `output`, with further facts.
+    """Time steps in chunks, and write the result as JSON to a new file in the directory `output`, with further facts.
 
     `take` takes the steps of one chunk and returns their median time, s. The first chunk is for warming up, and does
-    not count. `total` then returns a number that must be equal on all ranks, such as the sum of the weights.
+    not count. `total` then returns a number that must be equal on all ranks, such as the sum of the weights. For each
+    chunk the file has this time, the use of the process's cores by all processes, and by this process, in cores.
     """
     take()
     found = []

@@ -172,7 +172,7 @@ def _connected(address: tuple[str, int]) -> socket.socket:
 
 
 def main(text: str) -> None:
-    """Time the work in the JSON `text`."""
+    """Time the steps of the `Work` in the JSON `text`, in its way, and write the times."""
     work = Work(**json.loads(text))
     setup = set_up_rank(settings_of(work.cell, work.bench), os.environ)
     take = {"mwms": by_strategy, "tcp": by_tcp}.get(work.way, by_payload)
