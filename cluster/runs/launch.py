@@ -30,7 +30,7 @@ from cluster.runs.follow import watch
 from cluster.runs.limit_checks import check_prices
 from cluster.runs.minimum_speeds import with_floors
 from cluster.runs.progress_display import describe_end, document
-from cluster.runs.provenance import describe_origin, read_roots
+from cluster.runs.provenance import origin_of, read_roots
 from cluster.runs.supervisor_client import Begun, Supervisor
 from cluster.session import Session
 from cluster.ssh.master import Master
@@ -172,7 +172,7 @@ class Launch:
         for line in worker_limits.cautions(self._bounds.result(), datetime.datetime.now(datetime.UTC)):
             self.progress(line)
         session = self.session
-        origin = describe_origin(
+        origin = origin_of(
             spec,
             self._roots.result(),
             aws=session.aws,

@@ -49,7 +49,7 @@ def read_roots(aws: Aws, stack: Stack, source: Path, without: Collection[str] = 
     return Roots(diff=read_diff(source, without), started_by=run_owner.identify(aws), template_sha256=template)
 
 
-def describe_origin(
+def origin_of(
     spec: RunSpec,
     known: Roots,
     *,

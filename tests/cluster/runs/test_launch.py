@@ -30,7 +30,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launch:
     monkeypatch.setattr(worker_limits, "read_or_explain", lambda *_: None)
     monkeypatch.setattr(worker_limits, "cautions", lambda *_, **__: [])
     monkeypatch.setattr(launch, "read_roots", lambda *_: Roots(diff="", started_by={}, template_sha256=""))
-    monkeypatch.setattr(launch, "describe_origin", lambda *_, **__: Origin(stack="one"))
+    monkeypatch.setattr(launch, "origin_of", lambda *_, **__: Origin(stack="one"))
     session = Session(PROJECT, [])
     session.loaded_inventory = make_inventory(2)
     monkeypatch.setattr(session.prices, "begin", lambda _: None)

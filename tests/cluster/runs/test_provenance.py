@@ -13,7 +13,7 @@ from agent.spec.submission import Origin
 from cluster.aws.price_list import Price
 from cluster.cli import VERSION
 from cluster.runs import provenance
-from cluster.runs.provenance import Roots, describe_origin, git_commit, read_diff, template_sha256
+from cluster.runs.provenance import Roots, git_commit, origin_of, read_diff, template_sha256
 from stacks.config import ClusterConfig
 from tests.factories import make_instance, make_inventory, make_master_instance, make_nodes, make_spec
 
@@ -56,7 +56,7 @@ def test_origin_has_spot_instances_and_requested_prices(tmp_path: Path) -> None:
         inventory = make_inventory(2, instances=instances)
         roots = Roots(diff="", started_by={}, template_sha256="")
         spec = make_spec(hosts=make_nodes(2))
-        return describe_origin(spec, roots, aws=aws, inventory=inventory, prices=prices, config=ClusterConfig())
+        return origin_of(spec, roots, aws=aws, inventory=inventory, prices=prices, config=ClusterConfig())
 
     found = origin(spot=True)
     assert (found.spot, found.spot_usd_per_hour) == (("i-00000002",), {"c5.2xlarge": 0.4})
