@@ -44,7 +44,8 @@ class RunEstimate:
             f", ${usd.value:,.2f} for its workers (${usd.low:,.2f} to {usd.high:,.2f})" if usd else ", price unknown"
         )
         span = f"{duration(seconds.low)} to {duration(seconds.high)}"
-        learnt = f"; by {self.rate_source.partition(': ')[2]}" if self.rate_source.startswith(CALIBRATED) else ""
+        evidence, _, source = self.rate_source.partition(": ")
+        learnt = f"; training speed from {source}" if evidence == CALIBRATED else ""
         return f"estimated: {duration(seconds.value)} ({span}){price}, most of it {self.bottleneck}{learnt}"
 
     def document(self) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def test_earlier_run_replaces_estimated_rate_and_is_named() -> None:
     past = Calibration(rates=(rate(value=50.0, low=40.0, high=60.0),), starts=(start(),))
     found, before = known(estimate(calibration=past)), known(estimate())
     assert found.seconds.value > before.seconds.value
-    assert "; by run new of 2026-11-18, on 2 x c5.2xlarge" in str(found)
-    assert "; by run" not in str(before)
+    assert "; training speed from run new of 2026-11-18, on 2 x c5.2xlarge" in str(found)
+    assert "; training speed from run" not in str(before)
     assert found.document()["rate_source"].startswith("calibrated: run new")
     assert found.parts.start_up == 20.0
