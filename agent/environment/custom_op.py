@@ -24,7 +24,7 @@ from typing import Any, Final
 from agent.environment.horovod_build import default_cache, error_lines
 from agent.environment.install_step import RuntimeSetupError
 from agent.environment.toolchain import NotCoveredError, installed_tensorflow
-from agent.environment.virtual_environment import digest, print_line, print_made
+from agent.environment.virtual_environment import AGENT_TREE, digest, print_line, print_made
 from agent.errors import ReportedError
 from agent.files.build_once import build_once
 from agent.files.safe_read import is_listed
@@ -70,8 +70,8 @@ def check_installed() -> Path:
     place = installed_path()
     if not place.is_file():
         raise CustomOpError(
-            f"the custom TensorFlow op for images is not installed in {sys.prefix}; to install it: "
-            f"{sys.executable} -m agent.environment.custom_op install"
+            f"{place} is missing: the custom TensorFlow op for images is not installed; to install it, run in "
+            f"{AGENT_TREE}: {sys.executable} -m agent.environment.custom_op install"
         )
     return place
 
@@ -88,7 +88,7 @@ def load() -> Any:
         return tf.load_op_library(str(place))
     except tf.errors.OpError as error:
         raise CustomOpError(
-            f"cannot load {place} ({error.message}); remove the file and build it again: "
+            f"cannot load {place} ({error.message}); remove the file, then build it again in {AGENT_TREE}: "
             f"{sys.executable} -m agent.environment.custom_op install"
         ) from None
 

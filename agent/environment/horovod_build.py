@@ -57,18 +57,20 @@ class BuildError(HorovodError):
     def __init__(self, step: str, log: Path, lines: Sequence[str]) -> None:
         self.log, self.lines = log, tuple(lines)
         errors = "\n".join(f"    {line}" for line in lines)
-        super().__init__(f"{step} failed. Last errors:\n{errors}\nFull log: {log}")
+        super().__init__(f"{step} failed. Last errors:\n{errors}\nCorrect their cause, then repeat. Full log: {log}")
 
 
-def linkable_nccl(home: Path, scratch: Path) -> Path:
-    """Return a folder under `scratch` with links to the NCCL in `home`, so that the linker finds `libnccl.so`.
+def link_nccl(home: Path, scratch: Path) -> Path:
+    """Create the folder `nccl` under `scratch` with links to the NCCL in `home`; return the folder's path.
 
-    NVIDIA's Python package contains only libnccl.so.2. Raises NotCoveredError if `home` lacks NCCL's library or header.
+    The linker looks for libnccl.so, but NVIDIA's Python package contains only libnccl.so.2. Raises NotCoveredError if
+    `home` lacks NCCL's library or header.
     """
     library = home / "lib" / "libnccl.so.2"
     if not library.exists() or not (home / "include" / "nccl.h").exists():
         raise NotCoveredError(
-            f"{home} lacks include/nccl.h or lib/libnccl.so.2", "Reinstall NVIDIA's package nvidia-nccl-cu12."
+            f"{home} lacks include/nccl.h or lib/libnccl.so.2",
+            "Reinstall NVIDIA's package of NCCL: nvidia-nccl-cu12, or nvidia-nccl-cu13 for CUDA 13.",
         )
     linked = scratch / "nccl"
     (linked / "lib").mkdir(parents=True)
@@ -105,7 +107,8 @@ def write_compiler(scratch: Path, search_path: str, *, cxx17: bool) -> Path:
     nvcc calls the wrapper too. When nvcc preprocesses Horovod's kernels, the wrapper keeps nvcc's own -std. The result
     (.cudafe1.cpp) already contains all headers, so the wrapper adds nothing when it is compiled.
 
-    -g0 turns off the debug information that Horovod's build type asks for.
+    -g0 turns off the debug information that Horovod's build type asks for. Raises NotCoveredError without a suitable
+    compiler.
     """
     wrapper = scratch / "c++"
     last = " -g0 -std=gnu++17" if cxx17 else " -g0"
@@ -133,7 +136,7 @@ def error_lines(log: str) -> list[str]:
 
 
 def wheel_name(platform: Platform) -> str:
-    """Return the file name of the wheel for a platform."""
+    """Return the file name of Horovod's wheel for a platform."""
     tag = platform.python_tag
     return f"horovod-{VERSION}-{tag}-{tag}-linux_{platform.machine}.whl"
 
@@ -155,12 +158,12 @@ def build(
     report: Callable[[str], None],
     sdist: Path | None = None,
 ) -> Path:
-    """Return the path of Horovod's wheel for `toolchain` in `cache`.
+    """Return the path of Horovod's wheel for `toolchain` in `cache`. A missing wheel is fetched or built, in minutes.
 
-    A missing wheel is first looked up in the wheelhouse of `settings`, then built. `base` is the environment to start
-    from. `report` receives a line before each step that takes time. `sdist` is the source distribution; None: pip
-    downloads it. Raises HorovodError, for example BuildError, or WheelhouseError for a wheelhouse that cannot be read
-    or a wheel that cannot be imported.
+    It is first looked up in the wheelhouse of `settings`. If another process is building it, this waits. `base` has the
+    environment variables to start from. `report` receives a line before each step that takes time. `sdist` is the
+    source distribution; None: pip downloads it. Raises HorovodError, for example BuildError, or WheelhouseError for a
+    wheelhouse that cannot be read or a wheel that cannot be imported.
     """
     # The commands of a build run in other directories.
     directory = cache.absolute() / "horovod" / fingerprint(settings, toolchain)
@@ -216,7 +219,7 @@ def _published(settings: Settings, toolchain: Toolchain, scratch: Path, report: 
 def _build_environment(
     settings: Settings, toolchain: Toolchain, *, base: Mapping[str, str], scratch: Path
 ) -> dict[str, str]:
-    nccl = linkable_nccl(packaged_nccl(sys.path), scratch) if settings.gpu else None
+    nccl = link_nccl(packaged_nccl(sys.path), scratch) if settings.gpu else None
     headers = toolchain.tensorflow_include
     lacks_header = headers is not None and not (headers / XLA_BUILDER).exists()
     compiler = write_compiler(scratch, base.get("PATH", os.defpath), cxx17=bool(toolchain.torch))

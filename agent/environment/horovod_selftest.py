@@ -25,7 +25,7 @@ TIMEOUT_S: Final = 180
 def command(python: str, controller: str) -> list[str]:
     """Build the command that starts the ranks with the Python `python`, over a controller (gloo or mpi).
 
-    It avoids scripts in bin/, which contain the environment's path.
+    Run it in ROOT. It avoids scripts in bin/, which contain the environment's path.
     """
     # 127.0.0.1 rather than `localhost`: Horovod takes a name that does not resolve for another host, and uses SSH.
     hosts = ["-np", str(RANKS), "-H", f"127.0.0.1:{RANKS}"]
@@ -78,10 +78,11 @@ def _failed(controller: str, how: str, output: str) -> HorovodError:
 
 
 def check(*, ranks: int, sum_error: float, weights_moved: float, weights_differ: float) -> None:
-    """Exit with a message and status 1 unless the allreduce was exact and a training step changed the weights equally.
+    """Exit with a message and status 1 if the test failed on the ranks.
 
-    `sum_error` and `weights_differ` are the largest absolute differences over all ranks, `weights_moved` is the largest
-    change of a weight.
+    It succeeds if `ranks` is RANKS, the allreduce was exact, and a training step changed the weights equally on all
+    ranks. `sum_error` and `weights_differ` are the largest absolute differences over all ranks, `weights_moved` is the
+    largest change of a weight.
     """
     if ranks != RANKS:
         sys.exit(f"{ranks} of {RANKS} ranks took part in Horovod's allreduce; all must take part")
@@ -89,7 +90,7 @@ def check(*, ranks: int, sum_error: float, weights_moved: float, weights_differ:
         sys.exit(f"the sum of Horovod's allreduce differs from the exact sum by {sum_error:g}; they must be equal")
     if weights_moved == 0 or weights_differ != 0:
         sys.exit(
-            f"After a training step, the weights changed by {weights_moved:g} and differ between ranks "
+            f"after a training step, the weights changed by {weights_moved:g} and differ between ranks "
             f"by {weights_differ:g}; they must change, and must be equal on all ranks"
         )
 

@@ -35,8 +35,8 @@ class WheelhouseError(HorovodError):
     def __init__(self, address: str, reason: str) -> None:
         self.address, self.reason = address, reason
         super().__init__(
-            f"cannot use Horovod's wheel from {address}: {reason}. Correct the wheelhouse or its key `wheelhouse` in "
-            "cdk.json. Without the key, Horovod is built"
+            f"cannot use Horovod's wheel from {address}: {reason}; correct the wheelhouse, or its address in "
+            "the key `wheelhouse` in cdk.json. Without the key, Horovod is built"
         )
 
 
@@ -90,7 +90,7 @@ def check(wheel: Path, address: str, frameworks: Sequence[str], libraries: Seque
     )
     if done.returncode != 0:
         shown = "\n".join(done.stdout.strip().splitlines()[-SHOWN_LINES:]) or f"exit status {done.returncode}"
-        raise WheelhouseError(address, f"{wheel.name} cannot be imported:\n{shown}\n")
+        raise WheelhouseError(address, f"{wheel.name} cannot be imported:\n{shown}")
 
 
 def _from_directory(wheelhouse: Path, name: str, into: Path) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.files.atomic_write import full_disk
+from agent.files.atomic_write import describe_full_disk
 from agent.files.build_once import temporary_directory_of, with_temporary_files
 
 ERROR_LINES: Final = 8
@@ -34,7 +34,7 @@ def run_step(
 
     With `shows_progress`, return only stdout; stderr is not captured, so it is shown. `step` names the step in errors,
     and `directory` is the environment that it makes. Raises RuntimeSetupError with the last lines of the output if the
-    command fails; the whole output is then written to `log`.
+    command fails; the whole output is then written to `log`, unless that is None.
     """
     finished = subprocess.run(
         command,
@@ -50,7 +50,7 @@ def run_step(
     if finished.returncode != 0:
         output = finished.stdout
         lines = [f"{step} failed with exit status {finished.returncode}", *reason_lines(output)]
-        lines += [full] if (full := full_disk(directory, output)) else []
+        lines += [full] if (full := describe_full_disk(directory, output)) else []
         if log and output:
             try:
                 log.write_text(output, encoding="utf-8")

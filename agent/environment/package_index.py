@@ -23,11 +23,15 @@ _PAUSE_S: Final = 1.0
 _CONNECT_S: Final = 10.0
 NETRC: Final = "NETRC"
 """Environment variable with the path of pip's netrc file."""
-REMEDY: Final = (
-    "Let the nodes reach an index (through a NAT gateway, or a mirror in pip's configuration), "
-    "or add the wheels next to "
-    "the requirements file, with the lines --no-index and --find-links; start an embedded cloud with --packages"
+ADD_WHEELS: Final = (
+    "or, if these are packages of your program, add their wheels next to its requirements file, with the lines "
+    "--no-index and --find-links"
 )
+REMEDY: Final = (
+    f"Let the nodes reach an index (through a NAT gateway, or a mirror in pip's configuration), {ADD_WHEELS}; start an "
+    "embedded cloud with --packages"
+)
+ALLOW_INDEX: Final = f"Remove it (`pip config debug` lists pip's files and variables), {ADD_WHEELS}"
 _PROXIES: Final = frozenset({"http", "https", "all"})
 """The kinds of proxy variables that configure a proxy; `no_proxy` configures none."""
 # pip's parser knows its defaults and all its configuration files and variables. No pip command prints the result.
@@ -43,7 +47,8 @@ print(json.dumps([indexes, bool(options.no_index)]))
 def index_problem(python: Path) -> str:
     """Return why the pip of `python` cannot reach a package index from here, and how to fix it; "" if it may reach one.
 
-    The result is also "" if pip uses a proxy or if its configuration cannot be read. Connects to the indexes.
+    The result is also "" if pip uses a proxy or if its configuration cannot be read. Connects to the indexes, and waits
+    up to 21 s for each of them.
     """
     import urllib.request  # Not at the top: it imports HTTP and TLS, which takes time, and few nodes fetch packages.
 
@@ -51,12 +56,14 @@ def index_problem(python: Path) -> str:
     if done.returncode != 0 or _PROXIES & urllib.request.getproxies_environment().keys():
         return ""
     indexes, switched_off = json.loads(done.stdout)
-    trouble = "pip's configuration sets no-index" if switched_off else describe_unreachable(indexes)
+    if switched_off:
+        return f"This node cannot use a package index: pip's configuration sets no-index. {ALLOW_INDEX}"
+    trouble = describe_unreachable(indexes)
     return f"This node cannot use a package index: {trouble}. {REMEDY}" if trouble else ""
 
 
-def proxies_in_use() -> str:
-    """Return a hint with the addresses in the proxy variables, without passwords; "" if there are none."""
+def proxy_hint() -> str:
+    """Return how to correct the proxies that pip uses, with their addresses but no passwords; "" if it uses none."""
     import urllib.request
 
     proxies = urllib.request.getproxies_environment()
@@ -100,13 +107,14 @@ def _connect(host: str, port: int, tries: int) -> str:
     return trouble
 
 
-def netrc_environment(
+def write_netrc(
     credentials: Mapping[str, tuple[str, str]], environ: Mapping[str, str], directory: Path
 ) -> dict[str, str]:
-    """Return `environ` with NETRC set to a new file in `directory`, readable by this user only, with the credentials.
+    """Write `credentials` to the file `netrc` in `directory`; return `environ` with NETRC set to the file's path.
 
-    The new file also contains the entries of the netrc file that `environ` refers to. Without credentials, `environ` is
-    unchanged.
+    `credentials` maps hosts to (user, password). Only this user can read the file. It also contains the entries of the
+    netrc file that `environ` refers to, or of ~/.netrc. Without credentials, nothing is written, and the result equals
+    `environ`.
     """
     if not credentials:
         return dict(environ)

@@ -37,10 +37,11 @@ def with_absolute_paths(lock: str, directory: Path) -> str:
 
 
 def with_local_wheels(lock: str) -> str:
-    """Return the text of a lock file, with the URLs of wheels for the packages that --find-links directories contain.
+    """Return the text of a lock file in which packages with a wheel in a --find-links directory refer to that wheel.
 
-    A wheel's hash must be among the package's hashes; other packages are unchanged. The directories in `lock` must be
-    absolute. An index may have another file of the same version. pip could choose that file, and then reject its hash.
+    `NAME==VERSION` becomes `NAME @ file://...` if the wheel's hash is among the package's hashes. Other packages are
+    unchanged. The directories in `lock` must be absolute. Without the reference, pip could choose another file of the
+    same version from an index, and then reject its hash.
     """
     folders = [Path(each) for each in map(_given, _FIND_LINKS.finditer(lock)) if "://" not in each]
     wheels = [path for folder in folders for path in sorted(folder.glob("*-*.whl"))]
@@ -104,7 +105,10 @@ def requirement_lines(requirements: str) -> list[str]:
 
 
 def wheel_lock(wheels: Path) -> str:
-    """Return the text of a lock file for the wheels in a folder: each wheel's name, version and SHA-256."""
+    """Return the text of a lock file for the wheels in a folder: each wheel's name, version and SHA-256.
+
+    Return "" for a folder without wheels. Reads all of them.
+    """
     lines = []
     for wheel in sorted(wheels.glob("*.whl")):
         name, version, *_ = wheel.name.split("-")

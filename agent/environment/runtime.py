@@ -60,7 +60,10 @@ class HorovodEnvironment(VirtualEnvironment):
 
     @property
     def check_program(self) -> str:
-        """Return a Python program that imports Horovod and checks its build; "" for an environment without Horovod."""
+        """Return code for `python -c` that fails unless Horovod can be imported and, for GPUs, was built with NCCL.
+
+        Return "" for an environment without Horovod.
+        """
         if self.settings is None:
             return ""
         # `import horovod.torch` succeeds without its library.
@@ -69,9 +72,9 @@ class HorovodEnvironment(VirtualEnvironment):
         return "; ".join(lines)
 
     def build(self, wheels: Path) -> None:
-        """Add Horovod's wheel to `wheels`: from the cache, or built with this environment's Python.
+        """Add Horovod's wheel to `wheels`: from `cache`, from the wheelhouse in `settings`, or built in minutes.
 
-        Does nothing for an environment without Horovod. Raises RuntimeSetupError.
+        It fits this environment's Python. Does nothing for an environment without Horovod. Raises RuntimeSetupError.
         """
         if self.settings is None:
             return
@@ -110,7 +113,7 @@ class Runtime(HorovodEnvironment):
 
     @property
     def check_program(self) -> str:
-        """Return a Python program that imports what recipes need: Horovod, Keras, scikit-learn and the custom op."""
+        """Return code for `python -c` that imports what recipes need: Horovod, Keras, scikit-learn, the custom op."""
         return f"{super().check_program}; import keras, sklearn; from agent.environment.custom_op import load; load()"
 
     def install(self, wheels: Path) -> None:
@@ -156,11 +159,11 @@ def lock_file(here: Platform, settings: Settings) -> Path:
 def runtime_for(
     settings: Settings, *, root: Path = DEFAULT_ROOT, wheelhouse: Path | None = None, cache: Path | None = None
 ) -> Runtime:
-    """Return the runtime for these settings on this machine, which may not have been made yet.
+    """Return the description of the runtime for these settings on this machine. It makes nothing; `ensure` does.
 
-    It is below `root`. `wheelhouse` is the shared folder of wheels, and `cache` the folder of Horovod's wheels on this
-    node, by default in this user's home. Raises NotCoveredError if TensorFlow or Horovod does not support this
-    platform.
+    The runtime's directory is below `root`. `wheelhouse` is the shared folder of wheels (None: wheels are not kept),
+    and `cache` the folder of Horovod's wheels on this node, by default in this user's home. Raises NotCoveredError if
+    TensorFlow or Horovod does not support this platform.
     """
     here = this_platform()
     check_platform(here)

@@ -271,7 +271,8 @@ def _first_line(program: Path) -> str:
     """Return the first line of the program's `--version` output. Raises NotCoveredError if the program fails."""
     finished = subprocess.run([program, "--version"], capture_output=True, text=True, errors="replace", check=False)
     if finished.returncode != 0 or not finished.stdout:
-        raise NotCoveredError(f"{program} --version fails: {finished.stderr.strip()}", "Repair or reinstall it.")
+        reason = finished.stderr.strip() or f"exit status {finished.returncode}, no output"
+        raise NotCoveredError(f"{program} --version fails: {reason}", "Repair or reinstall it.")
     return finished.stdout.splitlines()[0]
 
 

@@ -48,9 +48,9 @@ def digest(inputs: Mapping[str, str]) -> str:
 
 
 def used_lock(wheels: Path) -> Path:
-    """Return the path of the lock that keeps the folder `wheels` while nodes install from it.
+    """Return the path of the lock that protects the folder `wheels` from `fab clean` while nodes install from it.
 
-    All of these nodes share the lock.
+    All of these nodes hold the lock at the same time, as a shared lock.
     """
     return wheels.with_suffix(".used")
 
@@ -84,7 +84,7 @@ class VirtualEnvironment:
         """Return everything that determines the environment's content, by name: the platform and the packages."""
         return {**this_platform().inputs, "lock": "\n".join(requirements_lock.requirement_lines(self.lock))}
 
-    def bring(self, wheels: Path) -> None:
+    def download(self, wheels: Path) -> None:
         """Download the packages of the lock file to `wheels`, and check their hashes.
 
         Packages without a wheel are built. Raises RuntimeSetupError, with a hint if this node's pip has no package
@@ -95,7 +95,7 @@ class VirtualEnvironment:
         text, credentials = requirements_lock.without_credentials(text)
         lock = temporary / LOCK
         lock.write_text(text, encoding="utf-8")
-        environ = package_index.netrc_environment(credentials, os.environ, temporary)
+        environ = package_index.write_netrc(credentials, os.environ, temporary)
         # Without this check, pip would retry an unreachable index for most of a minute.
         trouble = (
             "" if requirements_lock.names_an_index(self.lock) else package_index.index_problem(self.installer.python)
@@ -105,7 +105,7 @@ class VirtualEnvironment:
             step = f"Downloading the packages of {self.name}"
             self.pip(step, "wheel", *options, "--requirement", str(lock), cwd=self.program, environ=environ)
         except RuntimeSetupError as error:
-            raise RuntimeSetupError(f"{error}\n{trouble or package_index.proxies_in_use()}".rstrip()) from None
+            raise RuntimeSetupError(f"{error}\n{trouble or package_index.proxy_hint()}".rstrip()) from None
 
     def prepare(self) -> None:
         """Change the new, empty environment before packages are fetched and installed.
@@ -155,8 +155,8 @@ class VirtualEnvironment:
         been made yet.
         """
         beside = Installer(root=self.root, wheelhouse=self.wheelhouse, report=self.report)
-        brought = dataclasses.replace(beside, root=DEFAULT_ROOT)
-        return brought if brought.complete else beside
+        in_image = dataclasses.replace(beside, root=DEFAULT_ROOT)
+        return in_image if in_image.complete else beside
 
     def ensure(self) -> Path:
         """Return the path of the environment's Python; make the environment first unless it is complete.
@@ -186,11 +186,16 @@ class VirtualEnvironment:
             ) from error
         if not os.access(root, os.W_OK):
             there = sorted(path.parent.name for path in root.glob(f"*/{COMPLETE}"))
-            make = f" To create it on the machine that provides {root}: python -m {self.command} --root DIR, with the "
-            make = f"{make}same code, options and Python" if self.command else ""
+            make = (
+                f", or create the environment in this directory (there DIR) on the machine that provides it: python -m "
+                f"{self.command} --root DIR, with the same version of deepcdk, options and Python"
+                if self.command
+                else ""
+            )
             raise RuntimeSetupError(
-                f"{root} is read-only and does not contain {self.name}, {self.fingerprint} "
-                f"(it contains {', '.join(there) or 'no such environment'}).{make}"
+                f"{root} does not contain {self.name}, {self.fingerprint} (it contains "
+                f"{', '.join(there) or 'no environment'}), and user {os.geteuid()} cannot write to it. Let this user "
+                f"write to the directory{make}"
             )
 
     def _make(self) -> str:
@@ -225,12 +230,12 @@ class VirtualEnvironment:
         """
         wheels.mkdir(parents=True, exist_ok=True)
         self.report(f"downloading packages to {wheels}")
-        self.bring(wheels)
-        brought = requirements_lock.wheel_lock(wheels)
-        (wheels / LOCK).write_text(brought, encoding="utf-8")
+        self.download(wheels)
+        downloaded = requirements_lock.wheel_lock(wheels)
+        (wheels / LOCK).write_text(downloaded, encoding="utf-8")
         self.install(wheels)
         self.build(wheels)
-        if (built := requirements_lock.wheel_lock(wheels)) != brought:
+        if (built := requirements_lock.wheel_lock(wheels)) != downloaded:
             (wheels / LOCK).write_text(built, encoding="utf-8")
             self.install(wheels)
         return ""
@@ -250,7 +255,10 @@ class VirtualEnvironment:
         self.uv("pip", "install", *options, "--find-links", str(wheels), "--requirement", str(wheels / LOCK))
 
     def uv(self, *arguments: str) -> None:
-        """Run uv offline, without configuration files, and with a temporary cache. Raises RuntimeSetupError."""
+        """Run uv with these arguments: offline, without configuration files, and with a temporary cache.
+
+        Raises RuntimeSetupError if it fails.
+        """
         program = self.installer.directory / "bin" / "uv"
         cache = temporary_directory_of(self.directory) / "uv"  # on the same volume, so uv can use hard links
         options = ["--no-config", "--offline", "--no-progress", "--no-python-downloads", "--cache-dir", str(cache)]
@@ -275,7 +283,7 @@ class VirtualEnvironment:
         environ: Mapping[str, str] = os.environ,
         shows_progress: bool = False,
     ) -> str:
-        """Run a step's command with `run_step`. Raises RuntimeSetupError if it fails."""
+        """Run a step's command and return its output, like `run_step`. Raises RuntimeSetupError if it fails."""
         return run_step(
             step,
             command,

@@ -27,8 +27,8 @@ def reports_full_disk(text: str) -> bool:
     return any(os.strerror(number) in text for number in _FULL)
 
 
-def full_disk(path: Path, text: str) -> str:
-    """Return a message with this host and the directory `path` if `text` reports a full disk, else "".
+def describe_full_disk(path: Path, text: str) -> str:
+    """Return a message that the disk with `path` on this host is full if `text` reports a full disk, else "".
 
     The message contains the free space and advice.
     """
@@ -78,8 +78,8 @@ def sync_directory(path: Path) -> None:
 def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
     """Replace a file such that readers see either the old or the new content, never a part. Raises OSError.
 
-    The file has the permissions `mode`, less the umask, from the start. Text is encoded as UTF-8. After a crash of the
-    machine, the file may have the old content (see `replace_file`).
+    The file has the permissions `mode`, less the umask, from the start. Its folder must exist. Text is encoded as
+    UTF-8. After a crash of the machine, the file may have the old content (see `replace_file`).
     """
     data = content.encode() if isinstance(content, str) else content
     partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
@@ -134,8 +134,8 @@ def replace_file(path: Path, content: bytes) -> None:
 def new_directory(path: Path) -> Iterator[Path]:
     """Yield a new directory to fill. It is renamed to `path` at the end of the block, or removed after an error.
 
-    `path` must not exist. Some code renames directories itself: if they replace another directory (checkpoints,
-    saved models), if they are merged into one (`fab fetch`), or if they come from a push (its code is sent as text).
+    `path` must not exist, but its parent must. Code that replaces or merges directories renames them itself: for
+    checkpoints, saved models and `fab fetch`. So does a push, because its code is sent to the master as text.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:

@@ -55,7 +55,10 @@ def read_regular(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
 
 
 def names_in(directory: Path) -> frozenset[str]:
-    """Return the names in a directory, or an empty set if it does not exist or is not a directory. Raises OSError."""
+    """Return the names in a directory, or an empty set if it does not exist or is not a directory.
+
+    Raises OSError if the directory cannot be read.
+    """
     try:
         return frozenset(os.listdir(directory))  # noqa: PTH208  # only names are needed, of thousands of files
     except (FileNotFoundError, NotADirectoryError):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agent.errors import describe
-from agent.files.atomic_write import full_disk, write_atomically
+from agent.files.atomic_write import describe_full_disk, write_atomically
 from agent.remote import rank_user
 from agent.spec.laptop_requests import secrets_command
 from agent.spec.nodes import Node
@@ -158,7 +158,7 @@ def main(argv: Sequence[str]) -> int:
             else:
                 write(master_directory(home) if verb == "keep" else node_directory(home), run_id, text)
     except OSError as error:
-        print(full_disk(home, str(error)) or describe(error), file=sys.stderr)
+        print(describe_full_disk(home, str(error)) or describe(error), file=sys.stderr)
         return 1
     return 0
 

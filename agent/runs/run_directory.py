@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from agent.files.atomic_write import full_disk, move_directory, write_atomically
+from agent.files.atomic_write import describe_full_disk, move_directory, write_atomically
 from agent.files.safe_read import names_in, read_listed, read_regular
 from agent.runs import database, liveness, run_log, trusted_spec
 from agent.runs import stored_state as states
@@ -179,7 +179,7 @@ class RunDirectory:
         try:
             self.write(self.path / states.COPY, json.dumps(state.to_document(), indent=1))
         except OSError as error:
-            if full := full_disk(self.path.parent, str(error)):
+            if full := describe_full_disk(self.path.parent, str(error)):
                 states.store(dataclasses.replace(state, reason=f"{state.reason}; {full}" if state.reason else full))
 
     def effective_state(self) -> State:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import SpecError, describe
-from agent.files.atomic_write import full_disk, open_to_append
+from agent.files.atomic_write import describe_full_disk, open_to_append
 from agent.runs import liveness, run_queue, run_record, run_summary, trusted_spec
 from agent.runs import run_messages as followed
 from agent.runs import stored_state as states
@@ -202,7 +202,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # The reader has gone.
         return FAILED
     except (OSError, RuntimeError, ValueError) as error:
-        full = full_disk(runs.root, str(error)) if isinstance(error, OSError) else ""
+        full = describe_full_disk(runs.root, str(error)) if isinstance(error, OSError) else ""
         print(full or describe(error), file=sys.stderr)
         return FAILED
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import describe
-from agent.files.atomic_write import MAKE_ROOM, full_disk
+from agent.files.atomic_write import MAKE_ROOM, describe_full_disk
 from agent.hardware.gpus import count_gpu_devices
 from agent.hardware.machine import this_node_kind
 from agent.launch.rank import this_host
@@ -251,7 +251,7 @@ def main(argv: Sequence[str]) -> int:
         print(prepared.line, flush=True)
     except (RuntimeError, ValueError, OSError) as error:  # all errors of the modules used here are among these
         print(describe(error), file=sys.stderr)
-        full = full_disk(Path(getattr(error, "filename", None) or Path.home()), str(error))
+        full = describe_full_disk(Path(getattr(error, "filename", None) or Path.home()), str(error))
         if full and MAKE_ROOM not in str(error):
             print(full, file=sys.stderr)
         return 1

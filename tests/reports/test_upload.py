@@ -18,7 +18,7 @@ import pytest
 
 from agent.environment.install_step import RuntimeSetupError
 from agent.environment.virtual_environment import Installer
-from agent.files.atomic_write import StorageError, full_disk
+from agent.files.atomic_write import StorageError, describe_full_disk
 from agent.supervisor.failure import full_disk_hint
 from agent.supervisor.prepare_hosts import stage
 from cluster.cli import PROJECT
@@ -514,13 +514,13 @@ def test_full_disk_is_reported_with_host_path_and_fab_clean(tmp_path: Path, monk
     place = tmp_path / "x"
     texts = [
         str(StorageError(place, error)),
-        full_disk(place, str(error)),
-        full_disk(place, "pip: Disk quota exceeded"),
+        describe_full_disk(place, str(error)),
+        describe_full_disk(place, "pip: Disk quota exceeded"),
     ]
     master = mock.Mock(where="admin@198.51.100.7")
     for text in texts:
         assert host in text and str(place) in text and "`fab clean`" in text
-    assert full_disk(place, "Permission denied") == ""
+    assert describe_full_disk(place, "Permission denied") == ""
     monkeypatch.setattr(
         "cluster.ssh.push._upload", mock.Mock(side_effect=RemoteError("x", status=1, output=str(error)))
     )

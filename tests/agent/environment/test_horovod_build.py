@@ -16,7 +16,7 @@ from agent.environment.horovod_build import (
     build,
     default_cache,
     error_lines,
-    linkable_nccl,
+    link_nccl,
     main,
     packaged_nccl,
     write_compiler,
@@ -128,11 +128,11 @@ def test_nccl_of_python_package_gets_link_for_linker(tmp_path: Path) -> None:
     (home / "include").mkdir()
     (home / "include" / "nccl.h").touch()
     (home / "lib" / "libnccl.so.2").write_text("library")
-    linked = linkable_nccl(packaged_nccl(["/nowhere", str(tmp_path)]), tmp_path / "scratch")
+    linked = link_nccl(packaged_nccl(["/nowhere", str(tmp_path)]), tmp_path / "scratch")
     assert (linked / "lib" / "libnccl.so").read_text() == "library"
     assert (linked / "include" / "nccl.h").exists()
     with pytest.raises(NotCoveredError, match="Reinstall NVIDIA's package"):
-        linkable_nccl(tmp_path, tmp_path)
+        link_nccl(tmp_path, tmp_path)
     with pytest.raises(NotCoveredError, match="NCCL is not installed"):
         packaged_nccl(["/nowhere"])
 

@@ -10,7 +10,7 @@ import pytest
 
 from agent.environment import package_index
 from agent.environment.install_step import RuntimeSetupError
-from agent.environment.package_index import REMEDY, describe_unreachable, index_problem, netrc_environment
+from agent.environment.package_index import ALLOW_INDEX, REMEDY, describe_unreachable, index_problem, write_netrc
 from agent.environment.virtual_environment import Installer
 
 UNKNOWN = "index.invalid"
@@ -55,7 +55,7 @@ def test_index_comes_from_pip(python: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("no_proxy", "localhost")
     assert UNKNOWN in index_problem(python), "that variable names no proxy"
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    assert "pip's configuration sets no-index" in index_problem(python)
+    assert index_problem(python).endswith(f"pip's configuration sets no-index. {ALLOW_INDEX}")
 
 
 def test_proxy_is_left_to_pip(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_failed_download_names_the_proxy_without_its_password(tmp_path: Path, mo
 def test_python_reads_credentials_of_each_host(tmp_path: Path) -> None:
     before = tmp_path / "before"
     before.write_text("machine three login ann password plain\nmachine one login old password old")
-    found = netrc_environment({"one": ("a@b", 'p"w\\ #x'), "two": ("token", "")}, {"NETRC": str(before)}, tmp_path)
+    found = write_netrc({"one": ("a@b", 'p"w\\ #x'), "two": ("token", "")}, {"NETRC": str(before)}, tmp_path)
     file = Path(found["NETRC"])
     assert netrc.netrc(str(file)).hosts == {
         "three": ("ann", "", "plain"), "one": ("a@b", "", 'p"w\\ #x'), "two": ("token", "", "")

@@ -133,7 +133,7 @@ def test_one_node_builds_horovod_against_its_packages_and_the_next_installs_the_
         return f"noise\n{built}" if step == "Building Horovod" else ""
 
     monkeypatch.setattr(VirtualEnvironment, "run", pretend)
-    monkeypatch.setattr(Runtime, "bring", lambda self, wheels: None)
+    monkeypatch.setattr(Runtime, "download", lambda self, wheels: None)
     monkeypatch.setattr(VirtualEnvironment, "installer", a_runtime(root=tmp_path / "tools"))
     monkeypatch.setattr("agent.environment.virtual_environment.VirtualEnvironment._create", made_by_hand)
     nodes = [a_runtime(root=tmp_path / node, wheelhouse=tmp_path / "efs", report=steps.append) for node in ("1", "2")]

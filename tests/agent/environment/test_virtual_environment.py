@@ -147,7 +147,7 @@ def test_complete_environment_is_used_even_if_its_root_is_read_only(
     monkeypatch.setattr("os.access", lambda path, mode: False)
     (made.root / "0123456789abcdef").mkdir(parents=True)
     (made.root / "0123456789abcdef" / COMPLETE).touch()
-    said = rf"read-only and does not contain the toy environment, {made.fingerprint}.*0123456789abcdef.*-m toys ensure"
+    said = rf"does not contain the toy environment, {made.fingerprint}.*0123456789abcdef.*cannot write.*-m toys ensure"
     with pytest.raises(RuntimeSetupError, match=said):
         made.ensure()
     made.directory.mkdir()
