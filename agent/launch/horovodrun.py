@@ -52,7 +52,10 @@ def cache_folder(folder: str, arguments: Sequence[str]) -> str:
 
 
 class RemoteStore:
-    """The store of one run, as used by horovodrun on the master instead of Horovod's RendezvousServer."""
+    """Starts one run's key-value store over SSH on its first host, in place of Horovod's RendezvousServer.
+
+    horovodrun uses it on the master. The store is `agent.launch.gloo_store`.
+    """
 
     def __init__(self, hosts: str, directory: str, *, waits: bool = True) -> None:
         """Configure the store. `hosts`: NAME:SLOTS,...; it runs on the first. `directory`: the agent's, on that host.
@@ -70,8 +73,8 @@ class RemoteStore:
             return socket.gethostbyname(self._host)
         except OSError as error:
             sys.exit(
-                f"[launcher] the name {self._host} does not resolve on the master: {error.strerror}; `fab status` "
-                "shows the nodes"
+                f"[launcher] the name {self._host} does not resolve on the master: {error.strerror}; if `fab status` "
+                "still shows this node, `fab replace` it; then `fab resume`"
             )
 
     def begin(self) -> None:
@@ -84,10 +87,10 @@ class RemoteStore:
         self._ssh = subprocess.Popen(["ssh", self._host, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def start(self) -> int:
-        """Start the store if necessary, wait for its port, and return the port.
+        """Start the store unless `begin` did, wait until it prints its port, and return the port.
 
-        Also starts a thread that prints the store's reports of missing ranks. If the store fails, this process exits
-        with a message.
+        Also starts a thread that prints the store's reports of missing ranks. If the store exits before that, this
+        process exits with a message.
         """
         if self._ssh is None:
             self.begin()

@@ -39,7 +39,7 @@ _POLL_S: Final = 0.1
 
 
 def rank_words(python: str, spec: RunSpec, module: Sequence[str] = ()) -> list[str]:
-    """Build the command of one rank, below the parent process that labels its output.
+    """Build the command that starts one rank: a parent process, which labels the output of the rank below it.
 
     The rank runs the run's command, or a module of the agent if `module` (`-m MODULE ...`) is not empty.
     """
@@ -61,12 +61,12 @@ def torchrun(python: str, spec: RunSpec, index: int) -> list[str]:
     ]
 
 
-def starts(
+def host_commands(
     python: str, spec: RunSpec, index: int, module: Sequence[str] = ()
 ) -> list[tuple[list[str], dict[str, str]]]:
-    """Return the processes to start on the host with this index: the command and the additional variables of each.
+    """Return the commands to start on the host with this index, each with its additional environment variables.
 
-    This is one process under torchrun, otherwise one for each rank. `module` is as in `rank_words`.
+    This is one command under torchrun, otherwise one for each rank. `module` is as in `rank_words`.
     """
     if spec.rank_launcher == TORCHRUN and not module:
         return [(torchrun(python, spec, index), {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(TORCHRUN_SHUTDOWN_S)})]
@@ -83,9 +83,9 @@ class HostRanks:
     def wait(self) -> int:
         """Wait until all processes have exited; return 0 if all succeeded, else 1.
 
-        All processes are terminated if the launcher has gone away, or if a process has failed and the run is not being
-        stopped. The launcher may not detect such a failure: if the parent process of a rank is killed, nothing reports
-        this, and the rank would continue.
+        All processes are terminated if standard input ends, because the launcher has then gone away. They are also
+        terminated if a process has failed and the run is not being stopped. The launcher may not detect such a failure:
+        if the parent process of a rank is killed, nothing reports this, and the rank would continue.
         """
         threading.Thread(target=self._read_input, daemon=True).start()
         while not self._have_ended():
@@ -137,7 +137,7 @@ def main(argv: Sequence[str]) -> int:
         process = start(module, {})
         HostRanks(spec, [process]).wait()
         return process.wait() if process.returncode >= 0 else 128 - process.returncode
-    processes = [start(*each) for each in starts(sys.executable, spec, int(index), module)]
+    processes = [start(*each) for each in host_commands(sys.executable, spec, int(index), module)]
     return HostRanks(spec, processes).wait()
 
 

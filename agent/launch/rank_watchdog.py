@@ -48,7 +48,7 @@ class StallWatch:
         self._quiet: dict[int, tuple[object, float]] = {}
         """For each rank, the last progress value, and for how many seconds it has not changed."""
 
-    def look(self, found: Sequence[RunProcess]) -> list[int]:
+    def kill_stuck(self, found: Sequence[RunProcess]) -> list[int]:
         """Kill the ranks among the processes `found` that are stuck, and write their numbers to the node's report.
 
         Return the numbers; [] if none is stuck. Call this repeatedly.
@@ -126,8 +126,11 @@ class LimitWatch:
         self._ends = math.inf
         self._reads_at = -math.inf
 
-    def look(self) -> bool:
-        """Kill the run's ranks on this node if the limit plus the margin has passed; return whether this was done."""
+    def kill_overdue(self) -> bool:
+        """Kill the run's ranks on this node if the limit plus the margin has passed; return whether this was done.
+
+        Call this repeatedly. After the kill, it waits some seconds until the ranks have exited.
+        """
         now = self._now()
         if math.isinf(self._ends):
             if now >= self._reads_at:
@@ -177,8 +180,8 @@ def watch(
             return False
         has_begun = has_begun or bool(found)
         if stall:
-            stall.look(found)
-        if bound and bound.look():
+            stall.kill_stuck(found)
+        if bound and bound.kill_overdue():
             return True
         sleep(poll_s)
 

@@ -75,11 +75,11 @@ class Hosts:
     def prepare(
         self, argv: Sequence[str], timeout_s: float, *, admission: str, dirty: Sequence[Node]
     ) -> tuple[dict[str, Completed], dict[str, Completed], dict[str, Completed]]:
-        """Run the command `argv` on the master and all hosts; meanwhile, as root, make each host admit only this run,
-        and remove the leftovers of ranks on the hosts `dirty`.
+        """Run `argv` on the master and all hosts. Meanwhile, as root, let each host admit only this run, and remove the
+        leftovers of ranks on the hosts `dirty`.
 
-        Return the results of the three, by host name, without those unfinished at a cancellation. `admission` is the
-        command for root that admits the run.
+        Return three results by host name: of `argv`, of the admission and of the removal. Results that were unfinished
+        at a cancellation are missing. `admission` is the command for root that admits the run.
         """
         hosts = {host.name: host for host in self._spec.hosts}
         nodes: dict[str, Node | None] = {MASTER: None, **hosts}
@@ -154,7 +154,7 @@ class Hosts:
         return subprocess.Popen(
             command,
             cwd=OWN_TREE,
-            env=launcher_environment(self._spec, login()),
+            env=launcher_environment(self._spec, login_variables()),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -229,8 +229,8 @@ def _describe_left(output: str, number: signal.Signals, wait_s: float) -> str:
     return f"still running {wait_s:g} s after {number.name}: processes {', '.join(map(str, left))}" if wait_s else ""
 
 
-def login() -> dict[str, str]:
-    """Return HOME and USER of this process's user."""
+def login_variables() -> dict[str, str]:
+    """Return the variables HOME and USER of this process's user, from the user database."""
     user = pwd.getpwuid(os.getuid())
     return {"HOME": user.pw_dir, "USER": user.pw_name}
 

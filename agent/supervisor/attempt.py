@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import IO, Final
 
 from agent.launch.launcher_command import Interpreters, document, launcher_command, launcher_environment
-from agent.launch.run_hosts import POLL_S, Hosts, login
+from agent.launch.run_hosts import POLL_S, Hosts, login_variables
 from agent.preflight import node_checks
 from agent.preflight.report import PreflightError
 from agent.preflight.runner import Preflight
@@ -172,7 +172,7 @@ class Attempt:
 
         The file contains the launcher's command and environment, and the ranks' command.
         """
-        started = document(self.spec, pythons.ranks, command, launcher_environment(self.spec, login()))
+        started = document(self.spec, pythons.ranks, command, launcher_environment(self.spec, login_variables()))
         self._directory.write(self._directory.launch_file, json.dumps(started, indent=1))
         self.log_line(f"$ {shlex.join(command)}")
 

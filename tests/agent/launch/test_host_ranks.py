@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.launch.host_ranks import HostRanks, start, starts
+from agent.launch.host_ranks import HostRanks, host_commands, start
 from agent.runs.run_directory import RunDirectory
 from agent.spec.run import RunSpec
 from tests.factories import make_nodes, make_program_spec
@@ -18,7 +18,7 @@ HOSTS = make_nodes(2, slots=2)
 
 def test_plain_launcher_starts_one_process_per_slot() -> None:
     spec = make_program_spec(hosts=HOSTS, rank_launcher="plain")
-    found = starts("/py", spec, 1)
+    found = host_commands("/py", spec, 1)
     assert [(place["RANK"], place["LOCAL_RANK"]) for _, place in found] == [("2", "0"), ("3", "1")]
     rank = ["/py", "-m", "agent.launch.rank", spec.run_directory]
     assert {tuple(words) for words, _ in found} == {("/py", "-m", "agent.launch.rank_parent", "group", *rank)}
@@ -26,21 +26,25 @@ def test_plain_launcher_starts_one_process_per_slot() -> None:
 
 def test_torchrun_starts_one_process_per_slot_and_meets_on_first_host() -> None:
     spec = make_program_spec(hosts=HOSTS, rank_launcher="torchrun")
-    ((words, variables),) = starts("/py", spec, 1)
+    ((words, variables),) = host_commands("/py", spec, 1)
     flags = dict(zip(words[3:15:2], words[4:15:2], strict=True))
     assert words[:3] == ["/py", "-m", "torch.distributed.run"]
     assert flags == {
         "--nnodes": "2", "--node-rank": "1", "--nproc-per-node": "2", "--max-restarts": "0",
         "--master-addr": "10.0.1.1", "--master-port": "29500",
     }  # fmt: skip
-    assert words[15:] == ["--no-python", *starts("/py", make_program_spec(hosts=HOSTS, rank_launcher="plain"), 1)[0][0]]
+    assert words[15:] == [
+        "--no-python",
+        *host_commands("/py", make_program_spec(hosts=HOSTS, rank_launcher="plain"), 1)[0][0],
+    ]
     assert variables == {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "300"}
 
 
 def test_preflight_allreduce_starts_identically_with_plain_and_torchrun() -> None:
     module = ("-m", "agent.preflight.allreduce", "/run", "torch")
     found = [
-        starts("/py", make_program_spec(hosts=HOSTS, rank_launcher=name), 0, module) for name in ("plain", "torchrun")
+        host_commands("/py", make_program_spec(hosts=HOSTS, rank_launcher=name), 0, module)
+        for name in ("plain", "torchrun")
     ]
     assert found[0] == found[1]
     assert found[0][0][0][-4:] == list(module)

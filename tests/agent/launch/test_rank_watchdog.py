@@ -167,7 +167,7 @@ def ended_at(directory: RunDirectory, at: Callable[[float], None] = lambda now: 
     """Look once per second until the watchdog kills the ranks; return that time. `at` is called before each look."""
     clock = Clock()
     watch = rank_watchdog.LimitWatch(directory, now=clock)
-    while not watch.look():
+    while not watch.kill_overdue():
         clock.now += 1.0
         assert clock.now < 5000
         at(clock.now)
@@ -233,7 +233,7 @@ class Node:
 
     def look(self, passed_s: float = 10.0) -> list[int]:
         self.now += passed_s
-        return self.watch.look(self.ranks())
+        return self.watch.kill_stuck(self.ranks())
 
     def looks(self, between: Callable[[], object] = lambda: None) -> list[list[int]]:
         """Look for 100 s; return the stuck ranks of each look."""
