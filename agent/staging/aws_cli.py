@@ -75,7 +75,7 @@ def running(command: Sequence[str], *, stdin: int = subprocess.DEVNULL) -> Itera
         try:
             yield process
         except BaseException:
-            if _has_ended(process) and process.returncode:
+            if _terminate(process) and process.returncode:
                 raise _failure(command, process.returncode, _text(stderr)) from None
             raise
         if process.wait():
@@ -93,8 +93,8 @@ def _failure(command: Sequence[str], status: int, stderr: str) -> AwsCliError:
     )
 
 
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Terminate the CLI; return whether it had already exited by itself, so that it may know the reason.
+def _terminate(process: subprocess.Popen[bytes]) -> bool:
+    """Terminate the CLI; return whether it had already exited by itself. Its stderr may then have the reason.
 
     A CLI that uploads aborts the upload on SIGINT. At the end of its standard input it would complete the object
     instead, so SIGINT is sent before the pipe is closed.

@@ -23,7 +23,13 @@ from typing import Any, Final
 from agent.errors import describe
 from agent.polling import wait_until
 from agent.staging import small_files
-from agent.staging.errors import CorruptingDiskError, DamagedFileError, DatasetError
+from agent.staging.errors import (
+    BusyDatasetError,
+    CorruptingDiskError,
+    DamagedFileError,
+    DatasetError,
+    IncompleteDataError,
+)
 from agent.staging.manifest import Entry, Manifest, ManifestError, is_as_listed, shard
 from agent.staging.progress import Emit, ProgressMeter, emit_paths, summary
 from agent.staging.staged_dataset import StagedDataset
@@ -33,7 +39,8 @@ from agent.staging.thread_pool import map_unordered
 def check(dataset: StagedDataset, entries: Sequence[Entry], emit: Emit) -> None:
     """Read these files of a data set. Emit the progress, and at the end the number of files.
 
-    Before that number, emit which files are missing or have other content, and which of these were complete before.
+    Before that number, emit the paths of files that are missing or have other content as `missing`, and those of them
+    that were complete before as `spoiled`. Raises OSError for a file that cannot be read.
     """
     progress, missing = ProgressMeter(emit, entries), []
     for entry, is_missing in dataset.verify(entries):
@@ -126,7 +133,7 @@ POLL_S: Final = 0.2
 
 
 def own_index(addresses: Sequence[str], mine: Iterable[str] | None = None) -> int:
-    """Return this node's index in a list of addresses. Raises DatasetError if the list does not contain this node.
+    """Return this node's index in a list of addresses. Raises IncompleteDataError if none of them is this node's.
 
     `mine` are this node's addresses, by default those of its interfaces.
     """
@@ -138,14 +145,14 @@ def own_index(addresses: Sequence[str], mine: Iterable[str] | None = None) -> in
     for index, address in enumerate(addresses):
         if address in own:
             return index
-    raise DatasetError("this node joined the cluster after the command had started; repeat the command")
+    raise IncompleteDataError("this node joined the cluster after the command had started, and has no part of the data")
 
 
 def part_of(entries: Sequence[Entry], addresses: Sequence[str], round_number: int) -> Sequence[Entry]:
     """Return this node's part of the files, or all files if no addresses are given.
 
     `addresses` are those of the nodes that share the work. Each part has about the same number of bytes. In each round,
-    a node has another part. Raises DatasetError if this node is not among them.
+    a node has another part. Raises IncompleteDataError if this node is not among them.
     """
     if not addresses:
         return entries
@@ -153,29 +160,28 @@ def part_of(entries: Sequence[Entry], addresses: Sequence[str], round_number: in
 
 
 def wait_for_manifest(shared: StagedDataset, digest: str, timeout_s: float = MANIFEST_TIMEOUT_S) -> Manifest:
-    """Return the manifest of `shared` with this digest as soon as it is visible here.
+    """Return the pending or complete manifest of `shared` with this digest, as soon as it is visible here.
 
-    NFS may show an older one for a while. Raises DatasetError if it does not appear within `timeout_s`, and
-    ManifestError if it is malformed.
+    NFS may show an older one for a while. If it does not appear within `timeout_s`, this raises BusyDatasetError for
+    another data set's manifest, and DatasetError without a manifest. Raises ManifestError if it is malformed.
     """
-    trouble = ""
+    trouble = DatasetError()
 
     def visible() -> Manifest | None:
         nonlocal trouble
         try:
             listed = shared.listed()
         except DatasetError as error:
-            trouble = str(error)
+            trouble = error
             return None
-        trouble = (
-            f"the manifest in {shared.directory} is of other data, because another `fab stage-data` has started; "
-            "repeat the command when the other one has finished"
+        trouble = BusyDatasetError(
+            f"the manifest of {shared.directory} is of other data, because another `fab stage-data` has started"
         )
         return listed if listed.digest == digest else None
 
     manifest = wait_until(visible, timeout_s=timeout_s, poll_s=POLL_S)
     if manifest is None:
-        raise DatasetError(trouble)
+        raise trouble
     return manifest
 
 

@@ -18,6 +18,12 @@ class BusyDatasetError(DatasetError):
     kind = "busy"
 
 
+class IncompleteDataError(DatasetError):
+    """Report data that did not arrive completely. Complete files are kept, so repeating the command continues."""
+
+    kind = "broken off"
+
+
 class DamagedFileError(DatasetError):
     """Report a file with other content than its manifest lists."""
 

@@ -39,7 +39,7 @@ def check_name(name: str) -> str:
 
 
 def check_path(path: str) -> str:
-    """Return a file's path in its data set. Raises ManifestError if it has NUL or the part "", `.` or `..`."""
+    """Return `path`, a file's path in its data set. Raises ManifestError if it has NUL or a part "", `.` or `..`."""
     if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
         raise ManifestError(
             f"path {path!r}: must be within the data set's directory, without empty parts, `.` and `..`"
@@ -192,7 +192,7 @@ def sha256_of(file: IO[bytes]) -> tuple[str, int]:
 def is_as_listed(path: Path | str, entry: Entry) -> bool:
     """Return whether `path` is a regular file, not a link, with the entry's size and hash; False if it is missing.
 
-    Reads the file. Raises OSError.
+    Reads the file. Raises OSError if that fails.
     """
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -19,7 +19,7 @@ from typing import Final
 
 from agent.files.atomic_write import no_follow
 from agent.staging.aws_cli import QUIET, AwsCliError, aws_command, running
-from agent.staging.errors import DatasetError, DiskFullError
+from agent.staging.errors import DatasetError, DiskFullError, IncompleteDataError
 from agent.staging.manifest import Entry, Manifest
 from agent.staging.progress import Emit, ProgressMeter, summary
 from agent.staging.staged_dataset import StagedDataset
@@ -129,9 +129,14 @@ def explain(prefix: Prefix, stderr: str, status: int) -> DatasetError:
     """
     last = "\n".join(line for line in stderr.strip().splitlines()[-3:] if line.strip())
     if "kms" in stderr.lower() and "denied" in stderr.lower():
-        return AccessDeniedError(f"the nodes may not decrypt {prefix}: their roles lack kms:Decrypt on its key\n{last}")
+        return DatasetError(
+            f"the nodes may not decrypt {prefix}: allow their roles kms:Decrypt in the policy of its key\n{last}"
+        )
     if "Unable to locate credentials" in stderr:
-        return AccessDeniedError(f"cannot read {prefix}: ranks may not use their node's role\n{last}")
+        return AccessDeniedError(
+            f"cannot read {prefix} without AWS credentials; ranks have those of their worker's role only if it booted "
+            f"while cdk.json named a bucket\n{last}"
+        )
     if re.search(r"AccessDenied|Forbidden|\b403\b", stderr):
         return AccessDeniedError(
             f"the nodes may not read {prefix}: their roles lack s3:ListBucket on the bucket {prefix.bucket}, "
@@ -311,10 +316,10 @@ def known_hashes(dataset: StagedDataset) -> dict[tuple[str, int, str], Entry]:
 
 
 def with_hashes(dataset: StagedDataset, manifest: Manifest) -> Iterator[Entry]:
-    """Yield a manifest's entries with their hashes. Raises DatasetError for a file that no node has fetched."""
+    """Yield a manifest's entries with their hashes. Raises IncompleteDataError for a file that no node has fetched."""
     seen = known_hashes(dataset)
     for entry in manifest.entries:
         found = entry if entry.sha256 else seen.get((entry.path, entry.size, entry.etag))
         if found is None:
-            raise DatasetError(f"no node downloaded {entry.path!r}; repeat the command")
+            raise IncompleteDataError(f"no node downloaded {entry.path!r}")
         yield found

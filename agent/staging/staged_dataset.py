@@ -21,7 +21,14 @@ from agent.files.atomic_write import write_atomically
 from agent.files.file_lock import AlreadyLockedError, file_lock
 from agent.files.safe_read import is_listed, listed_below, read_listed
 from agent.polling import wait_until
-from agent.staging.errors import BusyDatasetError, DamagedFileError, DatasetError, DiskFullError, dataset_error
+from agent.staging.errors import (
+    BusyDatasetError,
+    DamagedFileError,
+    DatasetError,
+    DiskFullError,
+    IncompleteDataError,
+    dataset_error,
+)
 from agent.staging.manifest import BLOCK, SUFFIX, Entry, Manifest, ManifestError, check_name, is_as_listed, sha256_of
 from agent.staging.thread_pool import map_unordered
 from agent.staging.verified_write import thread_token, write_verified
@@ -110,7 +117,10 @@ class StagedDataset:
         Raises DatasetError if it is incomplete or missing, and ManifestError if the manifest is malformed.
         """
         if is_listed(self.pending_manifest_file):
-            raise DatasetError(f"{self.directory} is incomplete: `fab stage-data` was interrupted; repeat it")
+            raise DatasetError(
+                f"{self.directory} is incomplete: `fab stage-data` is still running or was interrupted; wait for it or "
+                "repeat it"
+            )
         try:
             return _read(self.manifest_file)
         except FileNotFoundError:
@@ -149,8 +159,9 @@ class StagedDataset:
     def begin(self, wanted: Manifest) -> int:
         """Write the pending manifest, and remove files of an earlier staging that `wanted` does not contain.
 
-        Partial files are removed too. Return the number of other files in the directory, which are kept. Raises
-        DiskFullError if space is short, and DatasetError if the manifest cannot be written.
+        Partial files are removed too. Return the number of other files in the directory, which are kept. After these
+        changes, raises DiskFullError if there is too little space for the missing files. Raises DatasetError if the
+        manifest cannot be written.
         """
         ours = set(wanted.by_path())
         theirs: set[str] = set()
@@ -241,7 +252,10 @@ class StagedDataset:
         return digest.hexdigest()
 
     def put_bytes(self, entry: Entry, data: bytes, *, compared: bool = False) -> None:
-        """Write a file from memory. Raises the errors of `put`. `compared`: the hash of `data` was compared before."""
+        """Write a file from memory, like `put`. Raises the errors of `put`.
+
+        With `compared`, `data` is not compared with the entry, because the caller has done this.
+        """
         if not compared:
             _compare(entry, len(data), hashlib.sha256(data).hexdigest())
         self._write(entry, (data,) if data else ())
@@ -252,7 +266,8 @@ class StagedDataset:
     def adopt(self, entry: Entry, file: Path) -> str:
         """Move a file from `partial` into the data set; return its SHA-256.
 
-        Raises DamagedFileError if it differs from `entry`, and DatasetError if it is missing or cannot be moved.
+        Raises DamagedFileError if it differs from `entry`, IncompleteDataError if it is missing, and another
+        DatasetError if it cannot be moved.
         """
         target = self.path(entry)
         try:
@@ -263,7 +278,7 @@ class StagedDataset:
             file.chmod(0o644)
             file.replace(target)
         except FileNotFoundError:
-            raise DatasetError(f"{entry.path!r} was not downloaded; repeat the command") from None
+            raise IncompleteDataError(f"{entry.path!r} was not downloaded") from None
         except OSError as error:
             raise dataset_error(error, target) from error
         return found
@@ -282,12 +297,12 @@ class StagedDataset:
     def finish(self, manifest: Manifest) -> None:
         """Write the complete data set's manifest, and remove the pending one and partial files.
 
-        Raises DatasetError if a file is missing or has another size. File contents are not read.
+        Raises IncompleteDataError if a file is missing or has another size. File contents are not read.
         """
         there = self.existing_paths(manifest.entries)
         for entry in manifest.entries:
             if entry.path not in there or self._size(entry) != entry.size:
-                raise DatasetError(f"{self.path(entry)} is missing or incomplete; repeat `fab stage-data`")
+                raise IncompleteDataError(f"{self.path(entry)} is missing or incomplete")
         _write(self.manifest_file, manifest)
         self.pending_manifest_file.unlink(missing_ok=True)
         self._remove_partial()

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Final
 
-from agent.staging.errors import DamagedFileError, DatasetError
+from agent.staging.errors import DamagedFileError, DatasetError, IncompleteDataError
 from agent.staging.manifest import BLOCK, Entry
 from agent.staging.small_files import Packer
 from agent.staging.staged_dataset import StagedDataset
@@ -30,10 +30,8 @@ SEND_BLOCK: Final = 1 << 17
 """Bytes per send, so that many small files need few packets."""
 
 
-class TruncatedStreamError(DatasetError):
+class TruncatedStreamError(IncompleteDataError):
     """Report a stream that ended before its last line, because the sender has gone away."""
-
-    kind = "broken off"
 
 
 class SourceChangedError(DatasetError):

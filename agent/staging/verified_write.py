@@ -29,9 +29,10 @@ def thread_token() -> str:
 
 
 def write_verified(temporary: str, target: str, blocks: Iterable[bytes]) -> None:
-    """Write a file to `temporary`, verify it by reading it back, and rename it to `target`; make the directory.
+    """Write a file to `temporary`, verify it by reading it back, and rename it to `target`.
 
-    After an error, including one from `blocks`, no file is left. Raises CorruptingDiskError, DiskFullError or
+    The folder of `target` is made if necessary, that of `temporary` must exist. After an error, including one from
+    `blocks`, `temporary` is removed and `target` is unchanged. Raises CorruptingDiskError, DiskFullError or another
     DatasetError.
     """
     try:

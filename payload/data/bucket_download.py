@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from agent.errors import describe
 from agent.files.file_lock import file_lock
-from agent.staging.errors import DatasetError, DiskFullError
+from agent.staging.errors import DatasetError, DiskFullError, IncompleteDataError
 from agent.staging.manifest import ManifestError
 from agent.staging.s3_objects import AccessDeniedError, Prefix, fetch_to_disk
 from agent.staging.staged_dataset import StagedDataset
@@ -29,6 +29,7 @@ _ADVICE: Final = {
     AccessDeniedError.kind: "add the bucket to data_buckets in cdk.json, run `fab up`, and `fab replace` workers that "
     "booted while cdk.json named no bucket, or let this host's role read the bucket; then repeat",
     DiskFullError.kind: f"free space on the disk; {_ELSEWHERE}",
+    IncompleteDataError.kind: "repeat the command, which keeps complete files",
 }
 """What to do about an error, by its kind."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agent.staging.copy_to_local import own_index, part_of, wait_for_manifest
-from agent.staging.errors import DatasetError
+from agent.staging.errors import BusyDatasetError, DatasetError, IncompleteDataError
 from agent.staging.manifest import Entry, Manifest
 from agent.staging.small_files import Packer, pack_path
 from agent.staging.staged_dataset import StagedDataset
@@ -124,7 +124,7 @@ def test_late_manifest_is_awaited(shared: StagedDataset) -> None:
 def test_unstaged_and_different_data_are_rejected(tmp_path: Path, shared: StagedDataset) -> None:
     with pytest.raises(DatasetError, match="no data set was staged to it"):
         wait_for_manifest(StagedDataset(root=tmp_path, name="set"), MANIFEST.digest, timeout_s=0)
-    with pytest.raises(DatasetError, match="another `fab stage-data` has started"):
+    with pytest.raises(BusyDatasetError, match="another `fab stage-data` has started"):
         wait_for_manifest(shared, "0" * 64, timeout_s=0)
 
 
@@ -134,5 +134,5 @@ def test_shards_rotate_between_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = (part_of(MANIFEST.entries, nodes, round_number) for round_number in (0, 1))
     assert set(first) | set(second) == set(MANIFEST.entries) and not set(first) & set(second)
     assert part_of(MANIFEST.entries, [], 0) == MANIFEST.entries
-    with pytest.raises(DatasetError, match="repeat the command"):
+    with pytest.raises(IncompleteDataError, match="joined the cluster after the command had started"):
         own_index(["10.0.1.2"])

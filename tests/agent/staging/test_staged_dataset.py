@@ -123,7 +123,7 @@ def test_temporary_file_is_accepted_only_with_expected_size(dataset: StagedDatas
         dataset.adopt(A, aside)
     aside.write_bytes(b"one")
     assert dataset.adopt(Entry(path="a", size=3), aside) == A.sha256
-    with pytest.raises(DatasetError, match="was not downloaded; repeat the command"):
+    with pytest.raises(DatasetError, match="was not downloaded"):
         dataset.adopt(A, aside)
 
 
