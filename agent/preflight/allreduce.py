@@ -124,10 +124,10 @@ def marked(output: str, mark: str) -> list[dict[str, Any]]:
     return found
 
 
-def join(spec: RunSpec) -> str:
-    """Report that this rank has started, and set its environment like that of the run's ranks; return its host's name.
+def announce(spec: RunSpec) -> str:
+    """Print a report that this rank has started, and change this process's environment to that of the run's ranks.
 
-    NCCL will log to standard output.
+    Return the name of this host. NCCL will log to standard output.
     """
     host = os.environ.get("HOROVOD_HOSTNAME", "")
     report(HERE, host=host)
@@ -280,7 +280,7 @@ def prove_by_torch(spec: RunSpec) -> int:
     Without PyTorch, this is reported, and the status is 0. If PyTorch sees too few GPUs, this is reported, and the
     status is 1 unless the run has --allow-degraded.
     """
-    host = join(spec)
+    host = announce(spec)
     if importlib.util.find_spec("torch") is None:
         report(WITHOUT, host=host)
         return 0
@@ -303,7 +303,7 @@ def main(argv: Sequence[str]) -> int:
     spec = RunSpec.read(argv[0])
     if argv[1] == TORCH:
         return prove_by_torch(spec)
-    host = join(spec)
+    host = announce(spec)
     prove(tensorflow() if argv[1] == HOROVOD_TENSORFLOW else horovod_torch(), host, spec.floors.allreduce_mib)
     return 0
 

@@ -21,7 +21,8 @@ FOR_NCCL: Final = (
     "read NCCL's messages in preflight.log (`fab fetch`); your own program needs a framework built for GPUs"
 )
 FOR_EFA: Final = (
-    "use an image with libfabric and its NCCL plug-in, such as AWS's Deep Learning Base images, or set efa = false"
+    "use an image with libfabric and its NCCL plug-in, such as AWS's Deep Learning Base images, or set efa = false in "
+    "cdk.json"
 )
 FOR_BANDWIDTH: Final = (
     "put all workers into one zone and placement group (`placement_group = true`), and repeat with "

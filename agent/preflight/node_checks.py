@@ -157,7 +157,7 @@ def _judge_gpus(host: Node, found: NodeFacts, *, tensorflow: bool) -> str | Find
     if there < host.slots:
         return finding(f"{there} of {host.slots} GPUs found", degraded=True)
     if errors := sum(gpu.uncorrected_errors or 0 for gpu in found.gpus):
-        return finding(f"{errors} uncorrected memory errors")
+        return finding(f"the GPUs report {errors} uncorrected memory errors")
     if not tensorflow:
         return well
     if found.framework_trouble:

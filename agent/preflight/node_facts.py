@@ -76,7 +76,7 @@ class NodeFacts:
     /tmp is not included, because many systems keep it in memory.
     """
     shared_free_bytes: int
-    """Free space on the shared file system."""
+    """Free space on the shared file system; on the root volume if the run's spec cannot be read."""
     spec_sha256: str
     """Hash of the run's spec as this node reads it; "" if it cannot."""
     interface: str

@@ -41,7 +41,7 @@ def horovod(monkeypatch: pytest.MonkeyPatch) -> FakeHorovod:
     fake = FakeHorovod()
     monkeypatch.setitem(sys.modules, "horovod.tensorflow", fake)
     monkeypatch.setattr("horovod.tensorflow", fake, raising=False)
-    monkeypatch.setattr(allreduce, "join", lambda spec: "deeplearning-worker1")
+    monkeypatch.setattr(allreduce, "announce", lambda spec: "deeplearning-worker1")
     return fake
 
 

@@ -69,7 +69,7 @@ def test_healthy_nodes_give_a_table_and_no_finding() -> None:
         ({"versions": (("python", "3.12.1"),)}, "versions", "tensorflow none, on other nodes 2.21.0"),
         ({"gpu_trouble": "No devices were found"}, "gpus", "No devices were found"),
         ({"gpus": (GpuInfo(name="T4", driver="1", memory="1", uncorrected_errors=3),)}, "gpus",
-         "3 uncorrected memory errors"),
+         "the GPUs report 3 uncorrected memory errors"),
     ],
 )  # fmt: skip
 def test_fault_of_one_node_is_reported_for_that_node_only(changes: dict[str, object], check: str, what: str) -> None:
