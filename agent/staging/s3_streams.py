@@ -23,7 +23,8 @@ class BucketError(ReportedError, RuntimeError):
     resume.
     """
 
-    def __init__(self, doing: str, address: str, reason: str) -> None:
+    def __init__(self, doing: str, address: str, reason: str, *, advises: bool = False) -> None:
+        """Describe what failed. `advises`: `reason` already contains advice, so none is added."""
         self.address, self.reason = address, reason
         advice = "check that the bucket exists and this host can reach it"
         if any(word in reason for word in ("AccessDenied", "Forbidden", "403", "Unable to locate credentials")):
@@ -33,7 +34,7 @@ class BucketError(ReportedError, RuntimeError):
                 "s3:ListBucket on the bucket and s3:GetObject, s3:PutObject, s3:DeleteObject and "
                 "s3:AbortMultipartUpload on the prefix"
             )
-        self.what = f"cannot {doing} {address}: {reason}; {advice}"
+        self.what = f"cannot {doing} {address}: {reason}" + ("" if advises else f"; {advice}")
         super().__init__(f"{self.what}, then continue with `fab resume`, or repeat the command with --resume")
 
 
@@ -86,13 +87,18 @@ class BucketClient:
             process.communicate()
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects, one request per thousand. Raises BucketError."""
+        """Delete objects, one request per thousand; missing objects are ignored.
+
+        Raises BucketError if S3 does not delete an object. Others may be deleted then.
+        """
         for start in range(0, len(paths), 1000):
             keys = [{"Key": self.prefix.folder + path} for path in paths[start : start + 1000]]
             document = json.dumps({"Objects": keys, "Quiet": True})
-            command = self._command("s3api", "delete-objects", "--bucket", self.prefix.bucket, "--delete", document)
-            with self._running("delete from", self.address(), command) as process:
-                process.communicate()
+            words = ("s3api", "delete-objects", "--bucket", self.prefix.bucket, "--delete", document)
+            with self._running("delete from", self.address(), self._command(*words, "--output", "json")) as process:
+                answer = process.communicate()[0].decode(errors="replace")
+            if reason := _why_not_deleted(answer):
+                raise BucketError("delete from", self.address(), reason)
 
     def _command(self, *words: str) -> list[str]:
         return aws_command(*words, region=self.prefix.region, program=self._program)
@@ -114,4 +120,15 @@ class BucketClient:
             reason = lines[-1] if lines else f"the AWS CLI failed with exit status {error.status}"
             if doing == "read" and any(word in reason for word in ("NoSuchKey", "(404)", "Not Found")):
                 raise FileNotFoundError(2, "No such object", address) from None
-            raise BucketError(doing, address, reason) from None
+            raise BucketError(doing, address, reason, advises=error.status is None) from None
+
+
+def _why_not_deleted(answer: str) -> str:
+    """Return the first error in the CLI's answer to delete-objects, or "". The CLI exits with 0 in both cases."""
+    if not answer.strip():
+        return ""
+    try:
+        errors = json.loads(answer).get("Errors") or ()
+        return next((f"{error['Code']} for {error['Key']}" for error in errors), "")
+    except (ValueError, AttributeError, KeyError, TypeError):
+        return f"the AWS CLI printed an invalid answer: {answer[:200]!r}"

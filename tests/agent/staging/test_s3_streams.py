@@ -74,6 +74,25 @@ def test_denied_call_names_missing_permissions(tmp_path: Path) -> None:
         client.paths()
 
 
+def test_object_that_s3_does_not_delete_is_reported(tmp_path: Path) -> None:
+    """The request itself succeeds."""
+    answer = '{"Errors": [{"Key": "one/checkpoints/a", "Code": "AccessDenied", "Message": "Access Denied"}]}'
+    client = BucketClient(PREFIX, program=write_program(tmp_path / "aws", f"echo '{answer}'"))
+    message = r"cannot delete from s3://my-runs/one/checkpoints: AccessDenied for one/checkpoints/a; .*s3:DeleteObject"
+    with pytest.raises(BucketError, match=message):
+        client.delete(["a"])
+    client = BucketClient(PREFIX, program=write_program(tmp_path / "aws", "echo '[]'"))
+    with pytest.raises(BucketError, match="printed an invalid answer"):
+        client.delete(["a"])
+
+
+def test_missing_cli_is_reported_with_one_remedy(tmp_path: Path) -> None:
+    client = BucketClient(PREFIX, program=str(tmp_path / "aws"))
+    with pytest.raises(BucketError, match="not installed on this host; install it") as caught:
+        client.paths()
+    assert "check that the bucket exists" not in str(caught.value)
+
+
 def test_program_that_exits_early_is_reported_with_its_status(tmp_path: Path) -> None:
     client = BucketClient(PREFIX, program=write_program(tmp_path / "aws", "exit 7"))
     with pytest.raises(BucketError, match="the AWS CLI failed with exit status 7"):
