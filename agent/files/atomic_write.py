@@ -150,8 +150,9 @@ def new_directory(path: Path) -> Iterator[Path]:
 
 
 def _free_bytes(path: Path) -> int | None:
-    for directory in path.parents:
+    """Return the free bytes on the disk with `path`, or with its nearest parent that exists; None if unknown."""
+    for place in (path, *path.parents):
         with contextlib.suppress(OSError):
-            state = os.statvfs(directory)
+            state = os.statvfs(place)
             return state.f_bavail * state.f_frsize
     return None

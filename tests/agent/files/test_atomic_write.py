@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.files.atomic_write import StorageError, new_directory, open_to_append, replace_file, write_atomically
+from agent.files.atomic_write import (
+    StorageError,
+    describe_full_disk,
+    new_directory,
+    open_to_append,
+    replace_file,
+    write_atomically,
+)
 from agent.files.file_lock import file_lock
 from agent.staging.errors import DatasetError
 from agent.staging.verified_write import write_verified
@@ -40,6 +47,19 @@ def test_failure_keeps_old_content_and_reports_path_and_free_space(
 )
 def test_advice_on_an_error_of_tensorflow_depends_on_its_text(tmp_path: Path, text: str, advice: str) -> None:
     assert f"; {advice}" in StorageError(tmp_path, OSError(text)).what
+
+
+def test_free_space_is_that_of_the_mounted_directory_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure, seen = os.statvfs, list[Path]()
+
+    def statvfs(path: Path) -> os.statvfs_result:
+        seen.append(path)
+        return measure(path)
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    assert "MiB are free" in describe_full_disk(tmp_path, "No space left on device")
+    assert "MiB are free" in describe_full_disk(tmp_path / "missing" / "file", "No space left on device")
+    assert seen == [tmp_path, tmp_path / "missing" / "file", tmp_path / "missing", tmp_path]
 
 
 def test_file_has_its_mode_before_any_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
