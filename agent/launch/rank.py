@@ -207,7 +207,7 @@ def become(spec: RunSpec, module: Sequence[str]) -> None:
     except OSError as error:
         # After a search in PATH, the name is the last file that was tried, as bytes.
         file = "" if isinstance(error.filename, bytes) else f"{error.filename}: "
-        advice = "; check the command in --entry" if spec.program else ""
+        advice = "; check the command in --entry" if spec.program and error.filename != spec.working_directory else ""
         where = f"cannot start {command[0]} in {spec.working_directory}"
         raise OSError(f"{where}: {file}{error.strerror}{advice}") from None
 

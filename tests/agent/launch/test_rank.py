@@ -184,6 +184,12 @@ def test_program_that_cannot_be_started_is_reported_with_its_directory(efs: Path
     assert re.search(r"cannot start no-such-program in \S+: No such file .*; check the command in --entry", done.stderr)
 
 
+def test_missing_directory_is_not_blamed_on_the_command(tmp_path: Path) -> None:
+    done = start(tmp_path, make_program_spec(efs_mount=str(tmp_path / "missing")))
+    assert done.returncode == NOT_STARTED
+    assert re.search(r"cannot start \S+ in (\S+): \1: No such file or directory$", done.stderr.strip())
+
+
 def test_module_replaces_the_program_without_its_variables(efs: Path) -> None:
     spec = make_program_spec(efs_mount=str(efs), environment=(("NAME", "value"),))
     run = efs / "runs" / spec.run_id
