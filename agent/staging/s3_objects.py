@@ -309,7 +309,7 @@ def known_hashes(dataset: StagedDataset) -> dict[tuple[str, int, str], Entry]:
     """
     found = list(dataset.last_entries())
     for file in _journals(dataset):
-        for line in file.read_text(encoding="ascii").split("\n"):
+        for line in file.read_text(encoding="ascii", errors="replace").split("\n"):
             with contextlib.suppress(ValueError):  # The last line may be truncated.
                 found.append(Entry.from_document(json.loads(line)))
     return {(entry.path, entry.size, entry.etag): entry for entry in found if entry.sha256 and entry.etag}

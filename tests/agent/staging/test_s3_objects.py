@@ -22,6 +22,7 @@ from agent.staging.s3_objects import (
     explain,
     fetch,
     is_single,
+    known_hashes,
     literal,
     parse_listing,
 )
@@ -141,3 +142,9 @@ def test_calls_include_every_file_once_within_size_limit(sizes: list[int]) -> No
 def test_cli_failures_are_explained(stderr: str, kind: type[DatasetError], said: str) -> None:
     error = explain(PREFIX, stderr, 255)
     assert type(error) is kind and said in str(error)
+
+
+def test_damaged_lines_of_a_journal_are_skipped(tmp_path: Path) -> None:
+    entry = Entry(path="a", size=3, sha256="0" * 64, etag="d41d8")
+    (tmp_path / ".set.fetched-worker1").write_bytes(b"\xff\n" + entry.to_line().encode() + b'\n{"pa')
+    assert known_hashes(StagedDataset(root=tmp_path, name="set")) == {("a", 3, "d41d8"): entry}
