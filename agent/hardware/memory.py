@@ -44,7 +44,8 @@ def read_fields(path: Path) -> dict[str, int]:
 def memory_groups(root: Path, pid: str) -> Iterator[tuple[bool, tuple[Path, ...]]]:
     """Yield a process's memory cgroups as pairs: whether the cgroup is version 1, and its directories, innermost first.
 
-    Yields nothing if the process is gone.
+    `root` is the folder that contains proc and sys. `pid` is a process ID, or `self`. Yields nothing if the process is
+    gone.
     """
     try:
         lines = (root / "proc" / pid / "cgroup").read_text(encoding="utf-8").split("\n")

@@ -76,8 +76,8 @@ def place(topology: Topology, local_rank: int, local_size: int) -> Placement:
 def with_gpus_by_rank(topology: Topology, local_rank: int, local_size: int) -> Placement:
     """Return the placement of a rank if its program uses the GPU whose number is its local rank.
 
-    The cores are divided as in `place`, but a rank gets the share nearest to its GPU. With fewer GPUs than ranks, the
-    placement is that of `place`.
+    `local_size` is the host's number of ranks. The cores are divided as in `place`, but a rank gets the share nearest
+    to its GPU. With fewer GPUs than ranks, the placement is that of `place`.
     """
     if len(topology.gpus) < local_size:
         return place(topology, local_rank, local_size)
@@ -196,8 +196,8 @@ class PlacedRank:
 def place_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRank:
     """Bind this process to its share of the cores and their memory; return the placement, with the GPU nearest to it.
 
-    The notes report steps that failed, shared cores, and GPUs that cannot be assigned. If the topology cannot be read,
-    nothing is bound, and the placement contains all CPUs and no GPU.
+    `local_size` is the host's number of ranks. The notes report steps that failed, shared cores, and GPUs that cannot
+    be assigned. If the topology cannot be read, nothing is bound, and the placement contains all CPUs and no GPU.
     """
     try:
         topology = _read(root)
@@ -211,7 +211,8 @@ def place_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRan
 def unbound_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRank:
     """Return the placement of a rank that is not bound: all CPUs, and the GPU that `place_rank` would choose.
 
-    The number of cores is still this rank's share. If the topology cannot be read, the placement has no GPU.
+    `local_size` is the host's number of ranks. The number of cores is still this rank's share. If the topology cannot
+    be read, the placement has no GPU.
     """
     try:
         topology = _read(root)
@@ -225,8 +226,8 @@ def unbound_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedR
 def place_program(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRank:
     """Bind this process to the cores near the GPU with its local rank's number; return the placement.
 
-    Nothing is bound if the topology under `root` cannot be read or if `unbound_because` gives a reason. The placement's
-    notes then contain the reason, otherwise the steps that failed.
+    `local_size` is the host's number of ranks. Nothing is bound if the topology under `root` cannot be read or if
+    `unbound_because` gives a reason. The placement's notes then contain the reason, otherwise the steps that failed.
     """
     try:
         topology = _read(root)

@@ -116,7 +116,8 @@ sys.exit(importlib.import_module(module).main(arguments))
 def message(command: Sequence[str], environment: Mapping[str, str]) -> bytes:
     """Return the message to the node's stub: the length of the rest in 16 digits, then the rest.
 
-    The rest is the number of words, the words, and the variables (NAME=VALUE), separated by NUL.
+    The rest is the number of words in `command`, the words, and the variables in `environment` (NAME=VALUE), separated
+    by NUL.
     """
     variables = [f"{name}={value}" for name, value in environment.items()]
     text = "\0".join([str(len(command)), *command, *variables])

@@ -68,7 +68,7 @@ def server_command(python: Path, port: int, root: str) -> list[str]:
 def forwarding(ssh: str, directory: str, request: NotebookRequest) -> list[str]:
     """Build the command that runs a notebook on another node and forwards the master's port to it.
 
-    `ssh` is the path of the SSH client. `directory` is the agent's tree on the node.
+    `ssh` is the path of the SSH client. `directory` is the agent's tree on the node. The request must contain a port.
     """
     here = f"127.0.0.1:{request.port}"
     # The last word is for the shell that SSH starts on the node.

@@ -78,8 +78,8 @@ def _advice(error: sqlite3.Error) -> str:
 def transaction() -> Iterator[sqlite3.Connection]:
     """Change the database in one transaction during the block; yield its connection.
 
-    Other processes wait. A nested block joins the outer transaction. An exception undoes the changes. Raises
-    DatabaseError.
+    Other processes wait, up to BUSY_S. A nested block joins the outer transaction. An exception undoes the changes. If
+    the database is damaged, its backup replaces it, with a warning on stderr. Raises DatabaseError.
     """
     if outer := getattr(_local, "connection", None):
         yield outer
@@ -99,7 +99,8 @@ def transaction() -> Iterator[sqlite3.Connection]:
 def rows(query: str, *values: object) -> list[tuple[Any, ...]]:
     """Return the rows of a query with these parameters; [] if the database does not exist yet. Raises DatabaseError.
 
-    Inside a `transaction`, the query sees its changes.
+    Inside a `transaction`, the query sees its changes. If the database is damaged, its backup replaces it, with a
+    warning on stderr.
     """
     if outer := getattr(_local, "connection", None):
         return list(outer.execute(query, values))

@@ -22,10 +22,11 @@ CYCLE_MS: Final = (0.5, 100.0)
 
 
 def best_controller(hosts: int, *, on_cores: bool) -> str:
-    """Return the controller that is fastest for ranks on this number of hosts, computing on CPU cores or on GPUs.
+    """Return the controller that is fastest for ranks on this number of hosts.
 
-    Within one host, Open MPI uses shared memory and was faster on cores (docs/tuning.md). In all other cases it is
-    Gloo: its ranks detect the loss of a rank by themselves. On GPUs, neither controller transports the gradients.
+    `on_cores`: the ranks compute on CPU cores, and not on GPUs. Within one host, Open MPI uses shared memory and was
+    faster on cores (docs/tuning.md). In all other cases it is Gloo: its ranks detect the loss of a rank by themselves.
+    On GPUs, neither controller transports the gradients.
     """
     return MPI if hosts == 1 and on_cores else GLOO
 

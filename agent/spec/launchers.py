@@ -94,9 +94,9 @@ def place_values(hosts: Sequence[Node], environ: Mapping[str, str]) -> dict[str,
 
 
 def expand(word: str, values: Mapping[str, str]) -> str:
-    """Expand `{rank}` and the other placeholders in a word; `{{rank}}` becomes `{rank}`.
+    """Replace `{rank}` and the other placeholders in a word by their values; `{{rank}}` becomes `{rank}`.
 
-    All other braces are kept, such as JSON, `${rank}`, `{step}`, and placeholders without a value.
+    All other braces are kept, such as JSON, `${rank}`, `{step}`, and placeholders that `values` lacks.
     """
 
     def value(found: re.Match[str]) -> str:

@@ -39,7 +39,8 @@ class RunLimits:
     def share(self, seconds: float, usd: float | None) -> float:
         """Return the used share of the nearer limit, 1 for all of it; 0 without a limit.
 
-        `usd` is None if the price is unknown. The limit of cost then does not count.
+        `seconds` and `usd` are the amounts used. `usd` is None if the price is unknown. The limit of cost then does not
+        count.
         """
         shares = [seconds / 3600 / self.max_hours] if self.max_hours else []
         shares += [usd / self.max_usd] if self.max_usd and usd is not None else []

@@ -26,7 +26,7 @@ MAX_FAILURES: Final = 3
 
 
 def command(stack: str, region: str) -> list[str]:
-    """Build the command that publishes the metric once."""
+    """Build the command that publishes the metric of the cluster's `stack` once."""
     words = ("--namespace", f"deepcdk/{stack}", "--metric-name", METRIC, "--value", "1", "--unit", "Count")
     return aws_command("cloudwatch", "put-metric-data", *words, region=region, in_background=True)
 

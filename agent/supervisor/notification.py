@@ -58,7 +58,7 @@ def publish(
     timeout_s: float,
     run: Callable[[Sequence[str], float], Completed] = execute,
 ) -> str:
-    """Publish an event to an SNS topic and wait for the answer; return the last line of the error, or "".
+    """Publish an event to an SNS topic, and wait up to `timeout_s` for the answer; return the error's last line, or "".
 
     `document` contains the event's fields.
     """

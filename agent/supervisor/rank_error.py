@@ -42,9 +42,9 @@ def describe(rank: int, log: str, status: int) -> str:
 def exception_of(rank: int, log: str) -> str:
     """Return the exception in the last traceback of a rank, as `RuntimeError: ...`; "" without one.
 
-    If deepcdk printed an explanation after it, the explanation and its remedy are added. Programs that start another
-    program, such as `accelerate launch`, print their own traceback when the other program fails. Such a traceback is
-    ignored if there is an earlier one.
+    `log` is the output of one attempt. If deepcdk printed an explanation after it, the explanation and its remedy are
+    added. Programs that start another program, such as `accelerate launch`, print their own traceback when the other
+    program fails. Such a traceback is ignored if there is an earlier one.
     """
     mark, found = f"[{rank}]<stderr>:", ""
     own = [line.removeprefix(mark) for line in log.splitlines() if line.startswith(mark)]
@@ -82,7 +82,8 @@ def _complete(lines: Sequence[str], number: int) -> str:
 def last_error_line(rank: int, log: str) -> str:
     """Return a rank's last line if it is on stderr, as with `sys.exit("text")` and argparse; "" otherwise.
 
-    Lines without letters and digits are skipped. A line of deepcdk about the placement does not count.
+    `log` is the output of one attempt. Lines without letters and digits are skipped. A line of deepcdk about the
+    placement does not count.
     """
     own = [line for line in log.splitlines() if line.startswith(f"[{rank}]<std")]
     lines = [line for line in own if any(map(str.isalnum, line.partition(":")[2]))]
