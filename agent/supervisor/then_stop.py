@@ -70,7 +70,8 @@ def stop_workers(
         with contextlib.suppress(FileNotFoundError):
             _path(runs).unlink()
         if by:
-            runs.claim_every_node(by)
+            with contextlib.suppress(RuntimeError):  # The database was damaged and lost the claim.
+                runs.claim_every_node(by)
     done = Completed(status=1, output="")
     for attempt in range(TRIES):
         if attempt:

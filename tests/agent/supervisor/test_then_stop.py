@@ -82,6 +82,12 @@ def test_workers_are_kept_while_another_run_is_live_and_stop_only_once(runs: Run
         runs.claim("three", [make_node(9)])
 
 
+def test_workers_are_terminated_even_if_the_database_lost_the_claim_of_the_run(runs: Runs) -> None:
+    api = Api()
+    assert stop(runs, POLICY, api, by="one") == STOPPED
+    assert api.commands == [command(POLICY)]
+
+
 def test_failed_api_calls_are_retried_and_a_lasting_failure_is_reported_with_a_fix(runs: Runs) -> None:
     api = Api(failures=TRIES - 1)
     assert stop(runs, POLICY, api) == STOPPED
