@@ -111,7 +111,7 @@ def compare_starts(repeat: int) -> None:
 
 
 def up_to_deployed() -> float:
-    """Return the time, s, to start an embedded cloud, bootstrap it and deploy a cluster of two workers."""
+    """Return the time, s, to start a new embedded cloud, bootstrap it and deploy a cluster of two workers."""
     began = time.monotonic()
     with running_cloud(CLOUD):
         output_of(laptop("fab", "up", "--yes", *demo.settings(2)))
@@ -119,7 +119,7 @@ def up_to_deployed() -> float:
 
 
 def status_once() -> float:
-    """Return the time, s, of the second `fab status` of a deployed cluster."""
+    """Deploy a cluster on a new embedded cloud. Return the time, s, of its second `fab status`."""
     with running_cloud(CLOUD):
         output_of(laptop("fab", "up", "--yes", *demo.settings(2)))
         output_of(laptop("fab", "status"))
@@ -127,9 +127,10 @@ def status_once() -> float:
 
 
 def sixteen_hosts() -> float:
-    """Return the time, s, from SetDesiredCapacity until the sshd of sixteen new hosts has responded to the master.
+    """Grow a cluster on a new embedded cloud from 0 to 16 hosts.
 
-    Raises RuntimeError unless the group then has sixteen workers.
+    Return the time, s, from SetDesiredCapacity until the sshd of each host has responded to the master. Raises
+    RuntimeError unless the group then has sixteen workers.
     """
     with running_cloud(CLOUD):
         output_of(laptop("fab", "up", "--yes", *demo.settings(2), "--set", "workers=0"))
@@ -141,7 +142,9 @@ def sixteen_hosts() -> float:
 
 
 def scaled_up(workers: int) -> float:
-    """Return the time, s, of `fab scale` from two workers to this number, and then of a command on all of them."""
+    """Deploy two workers on a new embedded cloud. Return the time, s, of `fab scale` to this number, and then of a
+    command on all workers.
+    """
     with running_cloud(CLOUD):
         settings = demo.settings(workers)
         output_of(laptop("fab", "up", "--yes", *settings, "--set", "workers=2"))

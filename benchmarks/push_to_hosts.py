@@ -196,7 +196,8 @@ def measure_push(
 ) -> None:
     """Time pushes of one amount of data with each tool in turn, then pushes of unchanged data with deepcdk.
 
-    The results are recorded and judged in `book`. `what`: name of the measurement.
+    The results are recorded and judged in `book`. `what`: name of the measurement. `options` has the flags --files,
+    --repeat and --limit.
     """
     hosts = len(fleet.hosts)
     samples: dict[str, list[float]] = {tool.name: [] for tool in chosen}
@@ -248,7 +249,8 @@ def measure_again(book: Book, hosts: int, what: str, command: Sequence[str], rep
 def measure_commands(book: Book, fleet: Fleet, chosen: Sequence[Tool], options: argparse.Namespace) -> None:
     """Time running `true` on all hosts with each tool, and `fab push` of an unchanged payload.
 
-    The results are recorded and judged in `book`. Tools without a command are left out.
+    The results are recorded and judged in `book`. Tools without a command are left out. `options` has the flags
+    --repeat and --limit.
     """
     hosts = len(fleet.hosts)
     clean(fleet)

@@ -173,7 +173,9 @@ def chaos(record: Path, hosts: str, *words: str) -> Iterator[None]:
 
 
 def fault_times(record: Path) -> list[float]:
-    """Return the Unix times of the injected faults in a record, without skipped faults and faults that ended."""
+    """Return the Unix times of the injected faults in a record, without skipped faults and faults that ended; []
+    without the file.
+    """
     lines = record.read_text().splitlines() if record.exists() else []
     return [float(event["time"]) for line in lines if "what" in (event := json.loads(line)) and "at_s" in event]
 

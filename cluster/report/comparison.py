@@ -41,7 +41,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float | None]) -> Spread | None:
-        """Summarize the known values; None if there are none. A single value has no deviation (None)."""
+        """Summarize the known values; None if there are none."""
         known = [value for value in values if value is not None]
         if not known:
             return None

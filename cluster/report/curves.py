@@ -69,7 +69,7 @@ def curves_of(metrics: Sequence[Document], *, began: float, nodes: int) -> Curve
     """Build the curves of a run from its events. `began` is the Unix time of its start, `nodes` its number of nodes.
 
     A resumed run repeats what it had not saved. If an epoch was trained twice, the second time counts. Events without a
-    time are skipped. More than MAX_STEP_POINTS steps are averaged.
+    time are skipped. More than MAX_STEP_POINTS steps are averaged to that many points.
     """
     epochs: list[EpochPoint] = []
     steps: list[StepPoint] = []

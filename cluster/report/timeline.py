@@ -33,7 +33,7 @@ class Phase:
 
     @property
     def seconds(self) -> float:
-        """Return the duration."""
+        """Return the duration, s."""
         return self.end_s - self.begin_s
 
 
