@@ -110,7 +110,8 @@ def comparison_page(comparison: Comparison, *, draw: bool) -> Page:
     pairs = zip(comparison.labels, comparison.runs, strict=True)
     about_repeats = (
         "Repeats are runs with the same code, settings, versions, machines and node count, with the same or another "
-        "seed. For a resumed run, time and cost are those of its last attempt."
+        "seed. For your own program, the command must be the same; variables of --env are not compared. For a resumed "
+        "run, time and cost are those of its last attempt."
     )
     return Page(
         title=f"{len(comparison.runs)} runs compared",
