@@ -134,7 +134,7 @@ def test_changed_subscribers_cannot_replace_named_budget(stacks: Stacks) -> None
 def test_rejected_throughput_does_not_count_as_a_change(stacks: Stacks, client: Client) -> None:
     stacks.create_named("one", only("EFS::FileSystem", ThroughputMode="bursting"))
     efs, id = client("efs"), stacks.physical("one", "It")
-    with pytest.raises(ClientError, match="ProvisionedThroughputInMibps is required"):
+    with pytest.raises(ClientError, match="ProvisionedThroughputInMibps must be set with ThroughputMode provisioned"):
         efs.update_file_system(FileSystemId=id, ThroughputMode="provisioned")
     changed = efs.update_file_system(FileSystemId=id, ThroughputMode="provisioned", ProvisionedThroughputInMibps=2)
     assert changed["ProvisionedThroughputInMibps"] == 2
