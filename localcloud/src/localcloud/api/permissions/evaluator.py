@@ -201,11 +201,12 @@ class Evaluator:
                 raise TimeoutError(f"no answer for {_ANSWER_S:.0f} s")
             answer = process.stdout.readline()
             if not answer:
-                raise EOFError("its process has exited")
+                raise EOFError
             found: list[dict[str, Any]] = json.loads(answer)
         except (OSError, EOFError, ValueError) as error:
+            why = "its process has exited" if isinstance(error, BrokenPipeError | EOFError) else error
             self._failure = (
-                f"the IAM evaluator has failed ({error}), so every call is denied; stop the embedded cloud, and start "
+                f"the IAM evaluator has failed ({why}), so every call is denied; stop the embedded cloud, and start "
                 "it again"
             )
             log.error(self._failure)
