@@ -217,9 +217,11 @@ def speed(way: str, case: Case, found: Sequence[Mapping[str, Any]], max_others: 
     """
     count, together = (1 if way == "one" else 2), (1 if way in ("one", "pair") else 2)
     if len(found) != count or any(len(each["chunks"]) != case.chunks for each in found):
-        raise RuntimeError(f"{way}: expected the times of {count} processes: {found}")
+        chunks = ", ".join(str(len(each["chunks"])) for each in found) or "none"
+        raise RuntimeError(f"{way}: expected {case.chunks} chunks of times from {count} processes, but got {chunks}")
     if any(each["ranks"] != together for each in found) or len({each["sum"] for each in found}) > 1:
-        raise RuntimeError(f"{way}: the processes did not train together: {found}")
+        facts = "; ".join(f"{each['ranks']} ranks, sum {each['sum']}" for each in found)
+        raise RuntimeError(f"{way}: the processes did not train together, as {together} ranks with equal sums: {facts}")
     taken: list[list[float]] = [[] for _ in found]
     for chunk in zip(*(each["chunks"] for each in found), strict=True):
         used, own = ([each[place] for each in chunk] for place in (1, 2))

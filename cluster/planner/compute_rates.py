@@ -82,7 +82,7 @@ def _resnet50(gpu: str) -> Figure:
             source=NVIDIA_PYTORCH_2018,
         )
     if gpu not in MEMORY_GB_S:
-        raise LookupError(f"the speed of the GPU {gpu} is unknown; choose a type with {' or '.join(MEMORY_GB_S)}")
+        raise LookupError(f"the speed of the GPU {gpu} is unknown; the known GPUs are {', '.join(MEMORY_GB_S)}")
     rate = A100_IMAGES_S / 8 * MEMORY_GB_S[gpu] / A100_GB_S
     if gpu == "A100":  # published with XLA, which deepcdk leaves off by default
         return within(rate, 0.6, 1.05, CITED, NVIDIA_RATES)

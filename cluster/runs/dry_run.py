@@ -48,7 +48,8 @@ def dry_run_lines(nodes: Sequence[Node], spec: RunSpec) -> Iterator[str]:
     """
     names = {node.name for node in workers(nodes)}
     if added := [host.name for host in spec.hosts if host.name not in names]:
-        yield f"# {len(names)} nodes are ready; these would be added first: {', '.join(added)}"
+        total = len(spec.hosts)
+        yield f"# {total - len(added)} of {total} nodes are ready; these would be added first: {', '.join(added)}"
     if not names:
         spec = dataclasses.replace(spec, network="")  # no worker's address is known
     yield f"# in ~/{MASTERS_TREES}/{spec.agent} on the master, once RUNTIME is the same on all hosts:"

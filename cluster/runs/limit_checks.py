@@ -40,10 +40,9 @@ def check_left(spec: RunSpec, spent: Mapping[str, Any] | None) -> None:
         )
     if spec.bounds.share(seconds, usd) >= 1:
         told = spec.bounds.describe(seconds, usd)
-        raise DeepcdkError(
-            f"run {spec.run_id} has reached {told}",
-            remedy="give a higher limit with --max-hours or --max-cost, or `none`",
-        )
+        flag = told.partition(" ")[0]
+        remedy = f"give a higher limit with {flag}, or {flag} none"
+        raise DeepcdkError(f"run {spec.run_id} has reached {told}", remedy=remedy)
 
 
 def stop_policy(stack: Stack, *, wanted: bool) -> str:

@@ -58,7 +58,7 @@ def test_cores_are_counted_by_the_measured_rate() -> None:
 
 
 def test_unknown_gpu_and_network_are_reported() -> None:
-    with pytest.raises(LookupError, match="the speed of the GPU K80 is unknown; choose a type with V100"):
+    with pytest.raises(LookupError, match="the speed of the GPU K80 is unknown; the known GPUs are V100"):
         images_s("resnet50", "float16", gpu("K80"))
     with pytest.raises(LookupError, match="the number of operations of network nonet is unknown"):
         images_s("nonet", "float32", hardware_of("c5.2xlarge"))

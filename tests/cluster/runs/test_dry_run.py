@@ -20,7 +20,7 @@ def shown(nodes: tuple[Node, ...], count: int = 2, **launch: Any) -> list[str]:
 
 def test_dry_run_names_the_nodes_that_would_be_added() -> None:
     lines = shown(NODES, 4)
-    assert "2 nodes are ready" in lines[0]
+    assert "2 of 4 nodes are ready" in lines[0]
     assert lines[0].endswith("deeplearning-worker3, deeplearning-worker4")
     assert "-H deeplearning-worker1:4,deeplearning-worker2:4,deeplearning-worker3:4" in lines[2]
     assert len(shown(NODES)) == 4

@@ -44,8 +44,11 @@ def test_cost_limit_is_rejected_with_types_without_price() -> None:
 
 def test_run_at_its_limit_is_not_resumed() -> None:
     spec = make_spec(bounds=COST)
-    with pytest.raises(DeepcdkError, match=f"run {spec.run_id} has reached --max-cost 5: .5.02 of .5 after 2 h"):
+    with pytest.raises(
+        DeepcdkError, match=f"run {spec.run_id} has reached --max-cost 5: .5.02 of .5 after 2 h"
+    ) as caught:
         check_left(spec, {"seconds": 7200, "usd": 5.02})
+    assert caught.value.remedy == "give a higher limit with --max-cost, or --max-cost none"
     with pytest.raises(DeepcdkError, match=f"the cost of the earlier attempts of run {spec.run_id} is unknown"):
         check_left(spec, {"seconds": 7200, "usd": None})
     check_left(spec, {"seconds": 7200, "usd": 4.0})

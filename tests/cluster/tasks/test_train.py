@@ -47,7 +47,7 @@ def dry_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capt
 
 def test_dry_run_shows_added_nodes_and_the_launchers_command(dry_run: DryRun) -> None:
     lines, _ = dry_run("--nodes", "3", "--", "--seed", "7")
-    assert lines[0] == "# 2 nodes are ready; these would be added first: deeplearning-worker3"
+    assert lines[0] == "# 2 of 3 nodes are ready; these would be added first: deeplearning-worker3"
     assert "-H deeplearning-worker1:1,deeplearning-worker2:1,deeplearning-worker3:1" in lines[2]
     assert lines[-1].endswith("--seed 7")
 
