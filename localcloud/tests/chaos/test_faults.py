@@ -120,7 +120,7 @@ def test_host_of_first_rank_is_killed_and_none_without_ranks(tmp_path: Path) -> 
         eventually(lambda: processes_of(other) == [])
         assert done(Stage(tmp_path, host), "kill-first-host") == "killed w1 (i-1), the host of rank 1"
         eventually(lambda: processes_of(host) == [])
-        with pytest.raises(NoTargetError, match="there is no rank"):
+        with pytest.raises(NoTargetError, match="there is no running rank"):
             done(Stage(tmp_path, host), "kill-first-host")
 
 
@@ -145,7 +145,7 @@ def test_rank_is_frozen_resumed_and_killed_without_affecting_another(tmp_path: P
         eventually(lambda: not ranks_of(processes_of(host)))
         assert frozen.undo
         frozen.undo()
-        with pytest.raises(NoTargetError, match="there is no process that matches 'sleep 602'"):
+        with pytest.raises(NoTargetError, match="there is no process that matches --supervisor 'sleep 602'"):
             done(stage, "kill-supervisor", supervisor="sleep 602")
         assert done(stage, "kill-host") == "killed w1 (i-1)"
         eventually(lambda: processes_of(host) == [])

@@ -35,8 +35,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", type=int, required=True, help="the same seed and flags give the same faults")
     seconds, a_second = _number(0, 1e6, " seconds"), _number(1, 1e6, " seconds")
     for flag, kind, default, metavar, help in (
-        ("--duration", seconds, 300.0, "S", "no fault starts later than this (default: 300 s)"),
-        ("--first", seconds, 20.0, "S", "time of the first fault (default: 20 s)"),
+        ("--duration", seconds, 300.0, "S", "time from the start after which no fault is injected (default: 300 s)"),
+        ("--first", seconds, 20.0, "S", "time from the start to the first fault (default: 20 s)"),
         (
             "--every",
             a_second,

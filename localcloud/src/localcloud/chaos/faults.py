@@ -37,11 +37,11 @@ def carry_out(attempt: Attempt) -> Done:
 
 def _rank(attempt: Attempt) -> tuple[Host, Process]:
     """Choose a rank without an active fault of this kind; return its host and process. Raises NoTargetError."""
-    return attempt.choose([pair for pair in _ranks(attempt) if str(pair[1].pid) not in attempt.busy], "rank")
+    return attempt.choose([pair for pair in _ranks(attempt) if str(pair[1].pid) not in attempt.busy], "running rank")
 
 
 def _ranks(attempt: Attempt) -> list[tuple[Host, Process]]:
-    """Return all ranks with their hosts, sorted by rank."""
+    """Return all running ranks with their hosts, sorted by rank."""
     found = [(host, rank) for host in attempt.running() for rank in ranks_of(processes_of(host["pid"]))]
     return sorted(found, key=lambda pair: (pair[1].rank, pair[1].pid))
 
@@ -79,7 +79,7 @@ def _kill_supervisor(attempt: Attempt) -> Done:
         for process in processes_of(host["pid"])
         if re.search(pattern, process.command)
     ]
-    host, process = attempt.choose(found, f"process that matches {pattern!r}")
+    host, process = attempt.choose(found, f"process that matches --supervisor {pattern!r}")
     os.kill(process.pid, signal.SIGKILL)
     return Done(what=f"killed {process.command[:80]!r} on {named(host)}")
 
@@ -111,7 +111,7 @@ def _kill_first_host(attempt: Attempt) -> Done:
     """Kill the host of rank 0, or of the first remaining rank. Raises NoTargetError if there is no rank."""
     ranks = _ranks(attempt)
     if not ranks:
-        raise NoTargetError("there is no rank")
+        raise NoTargetError("there is no running rank")
     host, rank = ranks[0]
     os.kill(host["pid"], signal.SIGKILL)
     return Done(what=f"killed {named(host)}, the host of rank {rank.rank}")
