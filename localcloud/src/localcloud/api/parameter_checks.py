@@ -139,7 +139,7 @@ def violations(service: str, shape: Any, value: Any, path: str = "", *, reserved
 def _broken(service: str, shape: Any, value: Any, reserved: str) -> str:
     """Return the rule that a value violates, such as `have length less than or equal to 64`, or "".
 
-    It ends an error sentence. The members of the value are not checked.
+    It completes the sentence "Member must ...". The members of the value are not checked.
     """
     limits = {**shape.metadata, **DOCUMENTED.get((service, shape.name), {})}
     if shape.type_name in ("timestamp", "boolean"):

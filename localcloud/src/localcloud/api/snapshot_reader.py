@@ -18,8 +18,8 @@ _NOWHERE = "255.255.255.255/32"
 def observe(*, ec2: Any, efs: Any, fsx: Any, iam: Any) -> Snapshot:
     """Return all networks, security groups, file servers and instances, from moto's backends of the account and region.
 
-    Omitted are the account's default VPC if it is empty, instances that are not running, and NAT gateways that are not
-    available.
+    Omitted are the account's default VPC if it is empty, instances that are not running, NAT gateways that are not
+    available, and security group rules for IPv6.
     """
     instances = [
         instance

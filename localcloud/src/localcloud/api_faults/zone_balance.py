@@ -60,7 +60,7 @@ class ZoneBalance:
 
 
 def emptiest_subnet(group: Any) -> str:
-    """Return the subnet for a launch that balances a group's zones, or "" if no launch is necessary or possible now."""
+    """Return the id of the subnet for a launch that balances a group's zones; "" if none is needed or possible now."""
     if _PROCESSES & set(group._suspended_processes):
         return ""
     active = group.active_instances()

@@ -79,7 +79,7 @@ def parse(body: str) -> dict[str, Any]:
 
 
 def walk(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object (dict) within a value, outermost first, including the value itself."""
+    """Yield every object (dict) in a value at any depth, outermost first. The value itself is included if it is one."""
     if isinstance(value, dict):
         yield value
         for each in value.values():

@@ -40,9 +40,8 @@ def _call_action(original: Any, self: Any) -> Any:
 def check(responses: Any) -> None:
     """Raise EC2's error for a request with too many filter values, a malformed id or a reserved tag key.
 
-    An otherwise valid dry run is also rejected, with DryRunOperation, as in EC2.
-
-    A dry run of RunInstances is left to moto. Only CloudFormation may set its own reserved tags.
+    A valid dry run is also rejected, with DryRunOperation, as in EC2. A dry run of RunInstances is left to moto. Only
+    CloudFormation may set its own reserved tags.
     """
     parameters = responses._get_params()
     values = sum(len(each.get("Values") or ()) for each in parameters.get("Filters") or ())

@@ -205,10 +205,10 @@ class Resources:
             yield "stack", known or self.arn("cloudformation", "stack", name or "*")
 
     def _logs(self, call: Call) -> Iterator[tuple[str, str]]:
-        """Yield the log group's ARN with an empty stream, or the stream's ARN if a stream is named.
+        """Yield type and ARN of the log groups that a call names, and of the named streams, or else an empty stream.
 
-        Policies name groups with the suffix `:*`, except for calls about tags ("CloudWatch Logs resources and
-        operations" in the user guide).
+        A group's ARN ends with an empty stream too, because policies name groups with the suffix `:*`, except for calls
+        about tags ("CloudWatch Logs resources and operations" in the user guide).
         """
         for given in values(call.params, "logGroupName", "logGroupNames", "logGroupIdentifier"):
             group = given.rpartition(":log-group:")[2].removesuffix(":*")
