@@ -291,7 +291,7 @@ def values(params: Mapping[str, Any], *keys: str) -> Iterator[str]:
 
 
 def strings(value: Any) -> Iterator[str]:
-    """Yield every string in a request's parameters, at any depth, but not the keys."""
+    """Yield every string in a value at any depth, such as a request's parameters, but not the keys."""
     if isinstance(value, str):
         yield value
     for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():

@@ -74,6 +74,9 @@ def test_unknown_functions_and_dynamic_references_are_rejected() -> None:
     resources["Template"]["Properties"]["LaunchTemplateData"]["ImageId"] = "{{resolve:ssm:/ami}}"
     with pytest.raises(ValidationError, match=r"Fn::Cidr.*dynamic references"):
         _check(resources)
+    listed = {"X": {"Value": {"Fn::Join": ["", ["x", "{{resolve:ssm:/ami}}"]]}}}
+    with pytest.raises(ValidationError, match=r"dynamic references such as {{resolve:ssm:/ami}} \(output X\)"):
+        _check(nodes(1), Outputs=listed)
 
 
 def test_resource_with_false_condition_is_not_checked() -> None:

@@ -24,6 +24,7 @@ from localcloud.api.cloudformation.types import (
     storage,
 )
 from localcloud.api.cloudformation.types.resource_type import Physical, ResourceType, leave
+from localcloud.api.permissions.resource_arns import strings
 
 _ANALYTICS = ResourceType(
     name="AWS::CDK::Metadata",
@@ -190,9 +191,9 @@ def _unknown_functions(where: str, value: Any) -> Iterator[str]:
         for key in each:
             if isinstance(key, str) and key.startswith("Fn::") and key not in FUNCTIONS:
                 yield f"the embedded cloud does not support the function {key} ({where})"
-        for text in each.values():
-            if isinstance(text, str) and "{{resolve:" in text:
-                yield f"the embedded cloud does not support dynamic references such as {text} ({where})"
+    for text in strings(value):
+        if "{{resolve:" in text:
+            yield f"the embedded cloud does not support dynamic references such as {text} ({where})"
 
 
 def _check_references(template: Template, made: Mapping[str, Any]) -> None:
