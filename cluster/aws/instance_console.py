@@ -7,6 +7,7 @@ from typing import Final
 
 from cluster.aws.client import Aws, IgnoredCodes, entries
 from cluster.aws.errors import aws_errors
+from cluster.errors import AwsError
 from stacks.config import CLUSTER_TAG
 
 CONSOLE_LINES: Final = 8
@@ -48,8 +49,12 @@ def last_boot_messages(aws: Aws, name: str, since: datetime.datetime) -> list[st
 
 
 def last_console_lines(aws: Aws, instance_id: str) -> str:
-    """Return the last CONSOLE_LINES lines of an instance's console as one text. Raises AwsError.
+    """Return the last CONSOLE_LINES lines of an instance's console as one text, for a message about this instance.
 
-    The text is "" if the console is empty or EC2 does not know the instance.
+    If the console is empty or cannot be read, the text says so in parentheses, because the message must not be lost.
     """
-    return "\n".join(read_console(aws, instance_id).splitlines()[-CONSOLE_LINES:])
+    try:
+        lines = read_console(aws, instance_id).splitlines()[-CONSOLE_LINES:]
+    except AwsError as error:
+        return f"(the console cannot be read: {error.what})"
+    return "\n".join(lines) or "(the console is empty)"

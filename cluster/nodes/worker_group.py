@@ -196,16 +196,20 @@ def _not_ready(
         f"{i.id} ({i.state}, {i.private_ip or 'no address'})": (
             f"the master cannot log in: {refused[i.id]}\n" if i.id in refused else ""
         )
-        + (last_console_lines(aws, i.id) or "(the console is empty)")
+        + last_console_lines(aws, i.id)
         for i in absent[:4]
     }
     group, first = current.stack.worker_group, ""
     if len(current.workers) < wanted:
-        last = last_activity(aws, group)
-        message = (last.get("StatusMessage") or last.get("Description", "")) if last else ""
-        shown = f"{last['StatusCode']}: {message}" if last else "(no scaling activity yet)"
+        last, shown = None, "(no scaling activity yet)"
+        try:
+            last = last_activity(aws, group)
+        except AwsError as error:
+            shown = f"(its activities cannot be read: {error.what})"
+        if last:
+            message = last.get("StatusMessage") or last.get("Description", "")
+            shown, first = f"{last['StatusCode']}: {message}", remedy(message) if last["StatusCode"] == "Failed" else ""
         consoles[f"{group} has started {len(current.workers)} of {wanted}"] = shown
-        first = remedy(message) if last and last["StatusCode"] == "Failed" else ""
     missing = f"missing: {', '.join(i.id for i in absent)}" if absent else "the others have not started"
     wait = "wait until `fab status` shows them"
     remedies = [

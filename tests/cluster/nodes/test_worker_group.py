@@ -181,6 +181,21 @@ def test_node_that_does_not_join_is_reported_with_console(
     )
 
 
+def test_missing_nodes_are_reported_without_permission_for_consoles_and_activities(
+    aws: Aws, workers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deny(**_: object) -> None:
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "Denied")
+
+    monkeypatch.setattr(aws.client("autoscaling"), "describe_scaling_activities", deny)
+    monkeypatch.setattr(aws.client("ec2"), "get_console_output", deny)
+    master = ListingMaster(listing(workers[0]))
+    with pytest.raises(NotReadyError, match="1 of 3 nodes are ready") as caught:
+        wait_ready(aws, master, STACK, 3, logins=AnsweringNodes(), timeout_s=0, report=lambda _: None)
+    assert "(the console cannot be read: AWS denied the request: no)" in str(caught.value)
+    assert "(its activities cannot be read: AWS denied the request: no)" in str(caught.value)
+
+
 def test_fewer_workers_suffice_only_after_timeout(aws: Aws, workers: list[str], slept: list[float]) -> None:
     one = listing(workers[0])
     master = ListingMaster(one, listing(*workers))
