@@ -49,9 +49,9 @@ def cluster_app(config: ClusterConfig | None = None) -> App:
     try:
         config = config or ClusterConfig.from_context(app.node.get_all_context())
         validate(config, os.environ.get("CDK_DEFAULT_REGION", ""))  # the CDK CLI sets it
+        ClusterStack(app, config)
     except ConfigError as error:
         sys.exit(f"deepcdk: {error}")
-    ClusterStack(app, config)
     return app
 
 

@@ -38,7 +38,7 @@ from cluster.tasks import runs as tasks
 from cluster.tasks.deploy import describe_stop
 from localcloud.api.cloudwatch import states
 from localcloud.api.cloudwatch.expressions import Series, evaluate, parse
-from stacks.cluster import ClusterStack
+from stacks.cluster import ClusterStack, cluster_app
 from stacks.config import KEPT_IMAGES, ClusterConfig, ConfigError
 from stacks.images import image
 from tests.factories import make_spec, make_stack
@@ -279,8 +279,8 @@ def test_boot_commands_exceeding_user_data_limit_are_rejected(
     """Source: gridai #148. Only workers run the commands, so the master boots whatever they do."""
     monkeypatch.setenv("CDK_VALIDATION", "false")
     config = ClusterConfig(ssh_cidr=("198.51.100.0/24",), boot_commands=("dnf install -y mesa-libGL", "x" * 2000))
-    with pytest.raises(ConfigError, match=r"boot_commands: too long: .* EC2's limit is 16,384"):
-        ClusterStack(App(), dataclasses.replace(config, boot_commands=("x" * 9000,)))
+    with pytest.raises(SystemExit, match=r"deepcdk: cluster.boot_commands: too long: .* EC2's limit is 16,384"):
+        cluster_app(dataclasses.replace(config, boot_commands=("x" * 9000,)))
     stack = ClusterStack(App(), config)
     master, worker = stack._boot("master", "M", "t3.medium"), stack._boot("worker", "W", "c5.2xlarge")
     assert ("mesa-libGL" in worker, "mesa-libGL" in master) == (True, False)
