@@ -55,7 +55,7 @@ signal() {
     if [[ $answer == *' be signaled'* ]]; then log "the stack $DEEPCDK_STACK expects no signal" && return; fi
     sleep "$try"
   done
-  log "CloudFormation rejected the signal ($2): $answer"
+  log "CloudFormation did not accept the signal ($2): $answer"
 }
 
 finish() {
@@ -116,8 +116,7 @@ need ssh-keygen openssh openssh-client
 need mount.nfs4 nfs-utils nfs-common
 # Ubuntu 24.04 has it only as a snap, signed and published by AWS (AWS CLI user guide, "Snap package").
 if ! need aws awscli-2 awscli; then
-  log 'the AWS CLI is missing, and its package was not installed'
-  if ! command -v snap >/dev/null; then exit 1; fi
+  if ! command -v snap >/dev/null; then log 'cannot install the AWS CLI; use an image that contains it' && exit 1; fi
   snap install --classic aws-cli
   ln -sf /snap/bin/aws /usr/local/bin/aws
 fi

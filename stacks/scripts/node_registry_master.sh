@@ -12,7 +12,7 @@ choose_name() {
     if take deeplearning-master "$1"; then return; fi
     if ((SECONDS >= deadline)); then
       rm -f "$1"
-      log "the name deeplearning-master on this file system belongs to another live node; is it in use by another cluster?"
+      log "the name deeplearning-master on this file system belongs to another live node; each cluster needs its own file system"
       exit 1
     fi
     sleep 2
@@ -26,7 +26,7 @@ share_key() {
   read -r algorithm key _ <"$root$login_home/.ssh/id_ed25519.pub"
   text="$algorithm $key $ip"
   if ! said=$(ask_aws ssm put-parameter --name "$key_parameter" --type String --value "$text" --overwrite 2>&1); then
-    log "AWS rejected the cluster's key: ${said##*$'\n'}"
+    log "cannot store the cluster's key: ${said##*$'\n'}"
     return 1
   fi
   write "$shared" "$text"$'\n'
