@@ -79,10 +79,11 @@ def read_recording(path: Path) -> list[Mapping[str, Any]]:
     try:
         raw = path.read_bytes()
         document = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
-    except (OSError, ValueError) as error:
-        why = unreadable(error) if isinstance(error, OSError) else error
+    except OSError as error:
+        raise RecordingError(path, f"cannot be read: {unreadable(error)}") from None
+    except ValueError as error:
         raise RecordingError(
-            path, f"not readable as JSON ({why}); pass the output of `aws ec2 describe-instance-types`"
+            path, f"is not valid JSON ({error}); pass the output of `aws ec2 describe-instance-types`"
         ) from None
     if isinstance(document, Mapping):
         document = document.get("InstanceTypes", list(document.values()))

@@ -46,7 +46,7 @@ def flattened(groups: Mapping[str, Any], name: str) -> list[str]:
 
 
 def with_tensorflow(lines: Sequence[str], package: str) -> list[str]:
-    """Replace tensorflow-cpu by another package of the same version in `lines`.
+    """Return the requirements `lines` with tensorflow-cpu replaced by another package of the same version.
 
     `tensorflow[and-cuda]` includes CUDA's libraries. `tensorflow` has a build for aarch64.
     """

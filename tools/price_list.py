@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.errors import describe
 from cluster.aws.client import Aws
 from cluster.aws.errors import aws_errors
 from cluster.aws.price_list import FILE, HOUR, SERVICES, Price, PriceList, parse, render
@@ -49,7 +50,7 @@ def priced(region: str, prices: Mapping[str, float], date: str, source: str) -> 
 
 
 def ask_aws(region: str) -> PriceList:
-    """Ask AWS's price list for all instance types in a region. Raises AwsError."""
+    """Return the current on-demand prices of all instance types in a region, from AWS's price list. Raises AwsError."""
     with aws_errors(f"asking the price list for {region}"):
         pages = (
             Aws()
@@ -96,8 +97,7 @@ def main(argv: Sequence[str]) -> int:
             read = {region: ask_aws(region) for region in given.region}
         before = parse(FILE.read_text(encoding="utf-8").splitlines()) if FILE.exists() else {}
     except (OSError, ValueError, DeepcdkError) as error:
-        what = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
-        print(f"price_list: {what}", file=sys.stderr)
+        print(f"price_list: {describe(error)}", file=sys.stderr)
         return 1
     if empty := [region for region, new in read.items() if not new]:
         print(

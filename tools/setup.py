@@ -31,6 +31,7 @@ from agent.environment.master_environment import MasterEnvironment
 from agent.environment.runtime import Runtime, runtime_for
 from agent.environment.toolchain import HorovodError, check_platform
 from agent.environment.virtual_environment import Installer, VirtualEnvironment
+from agent.errors import describe
 from agent.files.file_lock import file_lock
 from agent.hardware.machine import base_python, describe_unresolved_name, this_platform
 from tools.setup_steps import Log, Step, StepError, key_of, print_line, run_lanes, run_steps
@@ -67,7 +68,7 @@ def command_file(interpreter: str, program: str) -> str:
 
 
 def uv_program(cache: Path) -> Path:
-    """Return the path of the locked uv, which all clones share."""
+    """Return the path of the locked uv, which all clones share. The first step of the set-up installs it."""
     return Installer(root=cache / "runtime").directory / "bin" / "uv"
 
 
@@ -163,7 +164,7 @@ def install_custom_op(log: Log, cache: Path) -> None:
 
 
 def node_environments(cache: Path) -> tuple[Installer, Runtime, MasterEnvironment]:
-    """Return the environments of the embedded cloud's nodes: uv, the workers' and the master's."""
+    """Return the environments of the embedded cloud's nodes: uv, the workers' and the master's. Creates none."""
     root = cache / "runtime"
     return Installer(root=root), runtime_for(Settings(), root=root, cache=cache), MasterEnvironment(root=root)
 
@@ -264,7 +265,7 @@ def main() -> int:
             run_steps([first], STATE, environ, out=print_line)
             run_lanes(lanes, STATE, environ, out=print_line)
     except (StepError, HorovodError, OSError) as error:
-        print(f"set-up failed: {error}", file=sys.stderr)
+        print(f"set-up failed: {describe(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nset-up interrupted; `make setup` continues from here", file=sys.stderr)

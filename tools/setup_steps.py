@@ -19,7 +19,7 @@ MAX_LINES: Final = 20
 
 
 class StepError(RuntimeError):
-    """A step failed. The message has the step, the command and its last lines."""
+    """A command of a step failed. The message has the step, the command, the last lines of its log, and its path."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Log:
-    """Run a step's commands and log their output to a file."""
+    """Runs a step's commands and logs their output to a file."""
 
     step: str
     path: Path
@@ -97,9 +97,10 @@ def run_steps(steps: Sequence[Step], state: Path, environ: Mapping[str, str], *,
 def run_lanes(
     lanes: Sequence[Sequence[Step]], state: Path, environ: Mapping[str, str], *, out: Callable[[str], None]
 ) -> None:
-    """Run several sequences of steps at the same time. After an error or Ctrl-C, start no further step and re-raise.
+    """Run several sequences of steps at the same time.
 
-    The other arguments and the errors are those of `run_steps`.
+    After an error or Ctrl-C, start no further step, wait for the running ones, and re-raise. The other arguments and
+    the errors are those of `run_steps`.
     """
     stopped = threading.Event()
 

@@ -116,7 +116,7 @@ down --yes | Destroy the cluster. | lines=8
 
 
 def parse_step(line: str) -> Step:
-    """Parse a line of TOUR."""
+    """Parse a line of TOUR that is a step, not a heading."""
     words, why, *options = line.split(" | ")
     fields = dict(each.split("=") for each in " ".join(options).split())
     status, lines = (int(fields.get(name, 0)) for name in ("status", "lines"))
@@ -132,7 +132,7 @@ class TourError(RuntimeError):
 
 
 def resolve_names(words: Sequence[str], names: Mapping[str, str]) -> list[str]:
-    """Replace the names in a step's words by their values."""
+    """Return a step's words with names such as RUN replaced by their values in `names`."""
     return [names.get(word, word) for word in words]
 
 
@@ -159,8 +159,9 @@ def shortened(text: str, lines: int) -> str:
 
 
 def without_places(text: str, places: Sequence[tuple[str, str]]) -> str:
-    """Replace paths of this machine, longest first, and the package index in an error message by examples. Remove
-    terminal colours.
+    """Return a text with examples instead of paths of this machine and of the package index in an error message.
+
+    `places` are pairs of a path and its example. Terminal colours are removed.
     """
     for place, name in sorted(places, key=lambda pair: -len(pair[0])):
         text = text.replace(place, name)

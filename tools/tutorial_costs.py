@@ -110,7 +110,7 @@ def fee(item: str) -> Price:
 
 
 def linked(source: str) -> str:
-    """Replace the URL in a source by a link with the host as its text."""
+    """Return a source with each URL replaced by a Markdown link with the host as its text."""
     return re.sub(r"https?://([^/\s]+)[^\s;]*", lambda found: f"[{found[1]}]({found[0]})", source)
 
 
@@ -125,7 +125,7 @@ def section() -> str:
 
 
 def with_costs(text: str) -> str:
-    """Replace the costs in the page's text by current ones. Raises ValueError if the page lacks the two marks."""
+    """Return the page's text with current costs between the two marks. Raises ValueError if the text lacks them."""
     changed, count = re.subn(
         r"(?s)(<!-- costs: python -m tools\.tutorial_costs -->\n).*(<!-- end -->)",
         lambda found: f"{found[1]}{section()}\n{found[2]}",

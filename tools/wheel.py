@@ -27,10 +27,10 @@ _IGNORED: Final = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 
 
 def renamed(source: str, name: str) -> str:
-    """Return a Python file after changing imports of our packages to begin with `deepcdk.`, on the same lines.
+    """Return the source of a Python file, changed so that imports of our packages begin with `deepcdk.`.
 
-    Raises ValueError for an import statement that cannot be changed, and for a call that loads one of our packages by a
-    name in a string. `name`: name of the file.
+    Line numbers stay the same. `name`, the file's name, is for messages. Raises ValueError for an import statement that
+    cannot be changed, and for a call that loads one of our packages by a name in a string.
     """
     lines = source.splitlines(keepends=True)
     for node in ast.walk(ast.parse(source, name)):

@@ -80,7 +80,7 @@ NO_ITEMS = "contains no items of DescribeInstanceTypes; record it with `aws ec2 
     [
         (
             "",
-            "not readable as JSON (Expecting value: line 1 column 1 (char 0)); pass the output of "
+            "is not valid JSON (Expecting value: line 1 column 1 (char 0)); pass the output of "
             "`aws ec2 describe-instance-types`",
         ),
         ("{}", NO_ITEMS),
@@ -98,7 +98,7 @@ def test_recording_without_types_is_rejected_with_its_name(text: str, said: str,
 
 def test_invalid_recording_leaves_table_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--recording", str(tmp_path / "none.json"), "--source", "nowhere"]) == 1
-    assert "none.json" in capsys.readouterr().err
+    assert "none.json: cannot be read: No such file or directory\n" in capsys.readouterr().err
     assert find("c5.2xlarge") is not None
 
 

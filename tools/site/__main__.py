@@ -21,7 +21,7 @@ SETTINGS: Final = Path(__file__).with_name("mkdocs.yml")
 
 
 def build(into: Path) -> int:
-    """Build the site. Returns the exit status of MkDocs, which prints the errors."""
+    """Build the site in the directory `into`; return the exit status of MkDocs, which prints the errors."""
     with tempfile.TemporaryDirectory(prefix="deepcdk-site-") as folder:
         staged, config = Path(folder, "pages"), Path(folder, "mkdocs.yml")
         pages.stage(staged)

@@ -36,7 +36,7 @@ def guides() -> list[str]:
 
 
 def index() -> str:
-    """Return docs/index.md with the reference pages added to its last section, Reference."""
+    """Return the text of docs/index.md with links to the reference pages added to its last section, Reference."""
     added = "".join(
         f"- [{text.splitlines()[0].removeprefix('# ')}]({posixpath.relpath(page, 'docs')})\n"
         for page, text in reference_pages().items()
