@@ -8,7 +8,7 @@ import deepcdk
 
 
 def main() -> None:
-    """Read the context, compose the stack, write the templates."""
+    """Read the context, compose the stack, write the templates. Exits with a message if the context is invalid."""
     deepcdk.app().synth()
 
 

@@ -15,7 +15,7 @@ class PackageHook(BuildHookInterface):  # type: ignore[misc]  # hatchling is not
     """Put the package that `tools.wheel` writes into the wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Write the package to a directory that the wheel takes."""
+        """Write the package to a temporary directory, and add the directory to the wheel as `deepcdk`."""
         sys.path.insert(0, self.root)
         from tools.wheel import write_package
 
@@ -24,5 +24,5 @@ class PackageHook(BuildHookInterface):  # type: ignore[misc]  # hatchling is not
         build_data["force_include"][str(self.written)] = "deepcdk"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Remove the directory."""
+        """Remove the temporary directory."""
         shutil.rmtree(self.written)

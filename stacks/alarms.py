@@ -26,7 +26,7 @@ _LAUNCH_FAILURES: Final = ("autoscaling:EC2_INSTANCE_LAUNCH_ERROR", "autoscaling
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """An alarm for a metric that leaves its range."""
+    """Description of an alarm for a metric that leaves its range. `Alarms` creates the alarm in the stack."""
 
     id: str
     text: str
@@ -46,7 +46,7 @@ class Alarm:
 
 
 def alarms(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
-    """Yield the alarms that apply to a cluster's nodes, its shared file system and its NAT gateways."""
+    """Yield descriptions of the alarms that apply to a cluster's nodes, shared file system and NAT gateways."""
     for role in ROLES:
         yield from _nodes(role, config, sources)
     yield from _files(config, sources)
@@ -91,7 +91,7 @@ def _nodes(role: str, config: ClusterConfig, sources: MetricSources) -> Iterator
     yield Alarm(
         id=f"{name}Missing",
         text=f"For more than {config.ready_min} minutes, the time limit of a boot, fewer {role} instances are in "
-        "service than desired. The activities of the Auto Scaling group show the reason, for example a quota.",
+        "service than desired. `fab status` shows the reason, for example a quota.",
         metric=cloudwatch.MathExpression(
             expression="wanted - running",
             label=f"{name}Missing",

@@ -56,7 +56,10 @@ def cluster_app(config: ClusterConfig | None = None) -> App:
 
 
 class ClusterStack(Stack):
-    """The cluster described by a ClusterConfig, in the account and region of the CDK CLI."""
+    """The cluster described by a ClusterConfig, in the account and region of the CDK CLI.
+
+    Raises ConfigError if boot_commands are too long. `stacks.cross_key_checks.validate` finds other problems before.
+    """
 
     def __init__(self, scope: Construct, config: ClusterConfig) -> None:
         super().__init__(
@@ -114,7 +117,7 @@ class ClusterStack(Stack):
                 telemetry=self.telemetry,
             ),
         )
-        self.roles.publish_to(self.observability.topics)
+        self.roles.allow_publishing(self.observability.topics)
         # The ID "Bounds" is part of logical IDs.
         self.limits = Limits(
             self, "Bounds", LimitsProps(config=config, workers=self.workers.group, master=self.roles.master)

@@ -25,7 +25,7 @@ Lines = list[tuple[str, cloudwatch.Metric]]
 def rows(sources: MetricSources, alarms: list[cloudwatch.IAlarm]) -> list[list[cloudwatch.IWidget]]:
     """Return the rows of the dashboard: alarms, a section for each subject, and the newest errors.
 
-    What the cluster does not have is left out.
+    Graphs of parts that the cluster does not have are left out.
     """
     found: list[list[cloudwatch.IWidget]] = []
     if alarms:

@@ -68,7 +68,7 @@ def image(config: ClusterConfig, role: str, kept: Mapping[str, str] | None = Non
 
 
 def choose(given: str, instance_type: str) -> str:
-    """Return the given image parameter, else the default for the instance type.
+    """Return the SSM parameter `given` of an image, or if it is "", the default for the instance type.
 
     If no image is known to fit, the result is Amazon Linux's image for x86_64, which has no GPU driver.
     """
@@ -76,7 +76,7 @@ def choose(given: str, instance_type: str) -> str:
 
 
 def default(kind: InstanceType | None) -> str:
-    """Return the image parameter for an instance type; "" if no image is known to fit."""
+    """Return the SSM parameter of the default image for an instance type; "" if no image is known to fit."""
     if kind is None or kind.gpu_name in OLDER_THAN_OPEN_DRIVER or kind.gpu_maker not in ("", "NVIDIA"):
         return ""
     for supported in kind.architectures:
@@ -104,8 +104,12 @@ def has_open_gpu_driver(parameter: str) -> bool:
     return parameter.startswith("/aws/service/deeplearning/") and "oss-nvidia-driver" in parameter
 
 
-def without_python(parameter: str) -> str:
-    """Return the name of an image's release if the boot is known to install no suitable Python on it, else ""."""
+def release_without_python(parameter: str) -> str:
+    """Return the release of an image on which the boot is known to install no suitable Python, else "".
+
+    The result is for messages: `Ubuntu 22.04 (Python 3.10)`. `parameter` is the image's SSM parameter, or "" for an
+    image given by its ID.
+    """
     if not parameter.startswith("/aws/service/"):
         return ""
     for name, (python, words) in _OTHER_PYTHONS.items():

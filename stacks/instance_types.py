@@ -76,12 +76,15 @@ def is_xen(name: str) -> bool:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all types in the table."""
+    """Return the names of all types in the table, sorted."""
     return tuple(_rows())
 
 
 def nearest(name: str) -> str:
-    """Return the most similar name in the table, from the same family (`p5en`) or generation (`p5`) if possible."""
+    """Return the most similar name in the table, from the same family (`p5en`) or generation (`p5`) if possible.
+
+    There is always a result, even if no name is similar.
+    """
     family = name.partition(".")[0]
     (generation,) = re.findall(r"^[a-z]*[0-9]*", name)
     nearby = ([known for known in _rows() if known.startswith(start)] for start in (f"{family}.", generation, ""))

@@ -40,11 +40,11 @@ class MetricSources:
     """Log groups that the nodes write to; empty without `node_logs`."""
 
     def group(self, role: str, name: str, statistic: str = "Average") -> cloudwatch.Metric:
-        """Return a metric of an Auto Scaling group."""
+        """Return a metric of the Auto Scaling group of a role."""
         return metric("AWS/AutoScaling", name, {"AutoScalingGroupName": self.groups[role]}, statistic)
 
     def instances(self, role: str, name: str, statistic: str = "Average") -> cloudwatch.Metric:
-        """Return a metric that EC2 aggregates over all instances of an Auto Scaling group."""
+        """Return a metric that EC2 aggregates over all instances of a role."""
         return metric("AWS/EC2", name, {"AutoScalingGroupName": self.groups[role]}, statistic)
 
     def agents(self, role: str, name: str, statistic: str = "Average") -> cloudwatch.Metric:
@@ -56,7 +56,7 @@ class MetricSources:
         return metric("AWS/EFS", name, {"FileSystemId": self.file_system}, statistic)
 
     def gateway(self, nat: str, name: str, statistic: str = "Sum") -> cloudwatch.Metric:
-        """Return a metric of a NAT gateway."""
+        """Return a metric of the NAT gateway with the ID `nat`."""
         return metric("AWS/NATGateway", name, {"NatGatewayId": nat}, statistic)
 
 

@@ -126,8 +126,8 @@ class NodeRoles(Construct):
             )
         )
 
-    def publish_to(self, topics: Sequence[str]) -> None:
-        """Allow the master to publish events of runs to these topics. Does nothing without topics."""
+    def allow_publishing(self, topics: Sequence[str]) -> None:
+        """Allow the master to publish events of runs to the topics with these ARNs. Does nothing without topics."""
         if topics:
             self.master.add_to_policy(iam.PolicyStatement(actions=["sns:Publish"], resources=[*topics]))
 

@@ -58,7 +58,7 @@ class Telemetry(Construct):
 
     @property
     def log_groups(self) -> tuple[str, ...]:
-        """Return the names of the log groups that the nodes write to."""
+        """Return the names of the log groups that the nodes write to; () without `node_logs`."""
         return tuple(group.ref for group in (self.node_logs, self.run_logs) if group)
 
     def parameter(self, role: str) -> str:
@@ -161,7 +161,7 @@ class Observability(Construct):
         if not config.dashboard and not config.alarms:
             return
         for group in props.groups.values():
-            collect_group_metrics(group)
+            publish_group_metrics(group)
         sources = _metric_sources(props)
         alarms: Alarms | None = None
         if config.alarms:
@@ -179,7 +179,7 @@ class Observability(Construct):
             )
 
 
-def collect_group_metrics(group: autoscaling.AutoScalingGroup) -> None:
+def publish_group_metrics(group: autoscaling.AutoScalingGroup) -> None:
     """Make an Auto Scaling group publish its instance counts once a minute, which is free."""
     cast(autoscaling.CfnAutoScalingGroup, group.node.default_child).metrics_collection = [
         autoscaling.CfnAutoScalingGroup.MetricsCollectionProperty(granularity="1Minute", metrics=list(GROUP_METRICS))

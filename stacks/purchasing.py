@@ -44,7 +44,7 @@ def on_demand_strategy(name: str) -> autoscaling.OnDemandAllocationStrategy:
 
 
 def reserve(template: ec2.LaunchTemplate, config: ClusterConfig) -> None:
-    """Make a template launch instances only into the reservation, if there is one.
+    """Make a template launch instances only into the configured reservation. Do nothing if none is configured.
 
     If it is a capacity block, also set the template's market type. The construct has no property for reservations.
     """

@@ -119,13 +119,13 @@ def _scripts(settings: BootSettings) -> tuple[str, ...]:
 
 
 def packed(names: Sequence[str]) -> str:
-    """Return scripts compressed together, as base85. The same scripts always give the same text."""
+    """Return the scripts with these names compressed together, as base85. Equal scripts give the same text."""
     scripts = "\0".join(map(installed, names))
     return base64.b85encode(zlib.compress(scripts.encode(), 9)).decode()
 
 
 def installed(name: str) -> str:
-    """Return the text of a script as it is installed on nodes, after `compact`."""
+    """Return the text of a script as it is installed on nodes, after `compact`. `name` is its name on the nodes."""
     source = _SOURCES.get(name, name)
     python = SCRIPTS / f"{source}.py"
     script = python if python.exists() else SCRIPTS / f"{source}.sh"

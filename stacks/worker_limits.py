@@ -21,7 +21,7 @@ from stacks.budget import Budget
 from stacks.config import ClusterConfig, LimitId
 from stacks.config_keys.limits import DAY_H
 from stacks.instance_types import find
-from stacks.observability import collect_group_metrics, namespace
+from stacks.observability import namespace, publish_group_metrics
 
 IDLE_PERIOD_S: Final = 300
 """Period of EC2's metrics without detailed monitoring."""
@@ -58,7 +58,7 @@ class Limits(Construct):
         self.stop = self._create_policy()
         self._admit(props.master, namespace(config), replaces=config.max_replacements_per_hour > 0)
         if config.idle_minutes or config.max_hours:
-            collect_group_metrics(props.workers)
+            publish_group_metrics(props.workers)
         if config.idle_minutes:
             self._watch_idleness(config)
         if config.max_hours:

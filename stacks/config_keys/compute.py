@@ -143,8 +143,8 @@ class ComputeKeys:
         require_match(self, "login_user", r"(?:[a-z_][a-z0-9_-]{0,31})?", "a Linux user name, or empty")
         self._check_boot_commands()
         require_range(self, "max_workers", 1, 1000)
-        require_range(self, "workers", 0, self.max_workers)
-        require_range(self, "on_demand_workers", 0, self.max_workers)
+        for key in ("workers", "on_demand_workers"):
+            require_range(self, key, 0, self.max_workers, why="the value of max_workers")
         require_choice(self, "spot_allocation", *SPOT_ALLOCATIONS)
         require_choice(self, "on_demand_allocation", *ON_DEMAND_ALLOCATIONS)
         require_match(

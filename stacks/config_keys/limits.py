@@ -70,7 +70,7 @@ class LimitKeys:
         if 0 < self.budget_usd < MIN_USD:
             raise ConfigError("budget_usd", self.budget_usd, f"must be 0, or at least {MIN_USD}")
         require_choice(self, "budget_scope", "account", "cluster")
-        require_match(self, "budget_emails", EMAIL, "e-mail addresses")
+        require_match(self, "budget_emails", EMAIL, "an e-mail address")
         if len(self.budget_emails) > 10:
             raise ConfigError(
                 "budget_emails", self.budget_emails, "must be at most 10 addresses, the limit of AWS Budgets"

@@ -95,7 +95,10 @@ class NetworkKeys:
         require_match(self, "vpc_id", r"(?:vpc-[0-9a-f]{8,17})?", "a VPC such as vpc-0123456789abcdef0, or empty")
         for key in ("public_subnet_ids", "private_subnet_ids"):
             require_match(self, key, r"subnet-[0-9a-f]{8,17}", "a subnet such as subnet-0123456789abcdef0")
-        require_range(self, "availability_zones", 1, ZONES_AT_MOST if self.vpc_id else ZONES_OF_A_NEW_VPC)
+        if self.vpc_id:
+            require_range(self, "availability_zones", 1, ZONES_AT_MOST)
+        else:
+            require_range(self, "availability_zones", 1, ZONES_OF_A_NEW_VPC, why=f"{ZONES_AT_MOST} with vpc_id")
         self._check_vpc_cidr()
         for source in self.ssh_cidr:
             self._check_source(parse_network("ssh_cidr", source))
@@ -121,7 +124,7 @@ class NetworkKeys:
         vpc = parse_network("vpc_cidr", self.vpc_cidr)
         if self.vpc_id:
             if not 16 <= vpc.prefixlen <= 28:
-                raise ConfigError("vpc_cidr", self.vpc_cidr, "must be a /16 to /28, like every VPC")
+                raise ConfigError("vpc_cidr", self.vpc_cidr, f"must be a /16 to /28, the network of {self.vpc_id}")
             return
         if not 16 <= vpc.prefixlen <= 24:
             raise ConfigError(

@@ -43,7 +43,7 @@ class ObservabilityKeys:
             days = ", ".join(map(str, RETENTIONS))
             raise ConfigError("log_retention_days", self.log_retention_days, f"must be one of {days}")
         require_range(self, "metrics_interval_s", 1, 3600)
-        require_match(self, "alarm_emails", EMAIL, "e-mail addresses")
+        require_match(self, "alarm_emails", EMAIL, "an e-mail address")
         if len(self.alarm_emails) > MAX_EMAILS:
             rule = f"must be at most {MAX_EMAILS}: each address is a resource of the stack; use a mailing list"
             raise ConfigError("alarm_emails", f"{len(self.alarm_emails)} addresses", rule)

@@ -56,11 +56,14 @@ def require_match(keys: object, key: str, pattern: str, rule: str) -> None:
             raise ConfigError(key, text, f"must be {rule}")
 
 
-def require_range(keys: object, key: str, low: float, high: float) -> None:
-    """Raise ConfigError unless the attribute `key` of `keys`, a number, is within a range, limits included."""
+def require_range(keys: object, key: str, low: float, high: float, why: str = "") -> None:
+    """Raise ConfigError unless the attribute `key` of `keys`, a number, is within a range, limits included.
+
+    `why` is a remark about the upper limit, for the message.
+    """
     value = getattr(keys, key)
     if not low <= value <= high:
-        raise ConfigError(key, value, f"must be {low} to {high}")
+        raise ConfigError(key, value, f"must be {low} to {high}" + (f" ({why})" if why else ""))
 
 
 def require_choice(keys: object, key: str, *choices: str | int) -> None:

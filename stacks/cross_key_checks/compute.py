@@ -77,7 +77,7 @@ def _placement(config: ClusterConfig) -> Iterator[Problem]:
                 key=key,
                 value=True,
                 rule=f"{kind.name} does not support cluster placement groups",
-                remedy=f"set {key} = false, or another worker_instance_type; burstable types (t3, t4g) do not work",
+                remedy=f"set {key} = false, or use another type of workers; burstable types (t3, t4g) do not work",
             )
     if config.availability_zones > 1:
         yield Problem(

@@ -111,7 +111,7 @@ def _python(key: str, parameter: str) -> Iterator[Problem]:
 
     `key` is the key in cdk.json that names the image, `parameter` the image's SSM parameter.
     """
-    if release := images.without_python(parameter):
+    if release := images.release_without_python(parameter):
         yield Problem(
             key=key,
             value=parameter,

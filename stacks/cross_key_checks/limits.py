@@ -38,8 +38,8 @@ def _hours(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="max_hours",
             value=config.max_hours,
-            rule=f"would terminate workers that are still booting (ready_timeout_min = {config.ready_min})",
-            remedy="increase max_hours, or decrease ready_timeout_min",
+            rule=f"would terminate workers that are still booting, because a boot may take {config.ready_min} minutes",
+            remedy=f"increase max_hours, or set ready_timeout_min to less than {config.max_hours * 60:g}",
         )
 
 

@@ -149,6 +149,6 @@ def _sources(config: ClusterConfig) -> Iterator[Problem]:
                 key="vpc_cidr",
                 value=config.vpc_cidr,
                 rule=f"overlaps ssh_cidr {text}, so the master's answers to you would stay inside the VPC",
-                remedy="set another vpc_cidr, such as 10.64.0.0/16, or set ssh_cidr to the public address from which "
-                "you connect",
+                remedy=("" if config.vpc_id else "set another vpc_cidr, such as 10.64.0.0/16, or ")
+                + "set ssh_cidr to the public address from which you connect",
             )

@@ -28,7 +28,7 @@ def partition_of(region: str) -> str:
 
 
 def check(config: ClusterConfig, region: str) -> Iterator[Problem]:
-    """Yield a problem for each zone or ARN that is in another region or partition than the deployment."""
+    """Yield a problem for each zone or ARN that is in another region or partition than the deployment in `region`."""
     for key in _KEYS:
         arn = getattr(config, key)
         if not arn.startswith("arn:"):

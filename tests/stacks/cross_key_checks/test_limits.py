@@ -38,8 +38,8 @@ def test_values_at_their_limits_are_accepted(values: dict[str, Any]) -> None:
         (
             "max_hours",
             {"max_hours": 0.5, "ready_timeout_min": 30},
-            "would terminate workers that are still booting (ready_timeout_min = 30)",
-            "increase max_hours, or decrease ready_timeout_min",
+            "would terminate workers that are still booting, because a boot may take 30 minutes",
+            "increase max_hours, or set ready_timeout_min to less than 30",
         ),
         (
             "budget_usd",

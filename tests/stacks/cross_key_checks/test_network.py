@@ -51,6 +51,13 @@ def test_keys_of_existing_vpc_require_each_other(changed: dict[str, Any], expect
     assert keys(**{**EXISTING, **changed}) == expected
 
 
+def test_another_address_of_vpc_is_advised_only_for_new_vpc() -> None:
+    for values, advised in ({**EXISTING, "ssh_cidr": "10.4.1.0/24"}, False), ({"ssh_cidr": "10.0.1.0/24"}, True):
+        (problem,) = check(ClusterConfig.from_context({"cluster": values}))
+        assert ("set another vpc_cidr" in problem.remedy) is advised
+        assert "set ssh_cidr to the public address" in problem.remedy
+
+
 def test_number_of_workers_in_existing_subnets_is_not_checked() -> None:
     assert keys(**EXISTING, max_workers=1000) == []
 
