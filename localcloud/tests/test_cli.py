@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import socket
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from localcloud import control_socket, host_kinds, laptop, lifecycle
 from localcloud.cli import main
 from localcloud.cloud_paths import BadNameError, Layout
-from localcloud.errors import CommandError, MissingRequirementsError
+from localcloud.errors import CommandError, LocalCloudError, MissingRequirementsError
 
 
 @pytest.mark.parametrize("command", [["status"], ["run", "--", "true"], ["exec", "i-1", "--", "true"], ["cut", "i-1"]])
@@ -101,6 +103,43 @@ def test_user_without_access_to_control_socket_is_advised_to_use_sudo(
     monkeypatch.setattr(socket.socket, "connect", refuse)
     assert main(["status"]) == 1
     assert "only root can use the embedded cloud lc0; repeat the command with sudo" in capsys.readouterr().err
+
+
+def test_system_error_is_reported_with_its_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/run/localcloud/lc0")
+
+    monkeypatch.setattr(lifecycle, "check", fail)
+    assert main(["start"]) == 1
+    assert capsys.readouterr().err == "localcloud: /run/localcloud/lc0: No space left on device\n"
+
+
+def test_command_on_host_that_has_exited_is_rejected(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = {"instance_id": "i-7", "hostname": "ip-10-0-1-5", "private_ip": "10.0.1.5", "agent": "", "pid": 0}
+    monkeypatch.setattr(control_socket, "request", lambda layout, request: {"hosts": [host]})
+    assert main(["exec", "i-7", "--", "true"]) == 1
+    assert capsys.readouterr().err == "localcloud: host i-7 is not running; `logs` prints its console\n"
+
+
+def test_daemon_that_closes_the_connection_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    layout = Layout(name="lc0", run_root=tmp_path)
+    layout.run.mkdir()
+    monkeypatch.setattr(lifecycle, "read_state", lambda layout: {})
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(layout.control))
+        server.listen()
+
+        def close_after_request() -> None:
+            with server.accept()[0] as connection:
+                connection.recv(100)
+
+        threading.Thread(target=close_after_request, daemon=True).start()
+        with pytest.raises(LocalCloudError, match=r"does not answer \(it closed the connection\); read its log"):
+            control_socket.request(layout, {"do": "status"})
 
 
 @pytest.mark.parametrize("named", ["i-7", "ip-10-0-1-5", "10.0.1.5"])

@@ -43,9 +43,15 @@ def test_machines_boot_debian_by_default() -> None:
     ("words", "why"),
     [
         (["--hosts", "docker"], "--hosts 'docker': must be namespace or vm"),
-        (["--hosts", "vm", "--nfs-client"], "machines already use a real NFS client and server"),
+        (
+            ["--hosts", "vm", "--nfs-client"],
+            "--nfs-client cannot be combined with --hosts vm: machines already use a real NFS client and server",
+        ),
         (["--hosts", "vm", "--packages"], "machines have only apt's package index"),
-        (["--hosts", "vm", "--image", "debian-12-bare"], "without packages, unlike debian-12-bare"),
+        (
+            ["--hosts", "vm", "--image", "debian-12-bare"],
+            "--image debian-12-bare cannot be combined .* with the AWS CLI",
+        ),
         (["--hosts", "vm", "--cpus", "1"], "machines have their own processors"),
         (["--cpus", "0.01"], "--cpus '0.01': must be a number from 0.05 to 999"),
         (["--cpus", "1e3"], "--cpus '1e3': must be a number"),

@@ -37,7 +37,8 @@ def test_option_reports_its_missing_commands_and_devices(tmp_path: Path) -> None
     commands = {"bash": "bash", "dnsmasq": "dnsmasq-base"}
     assert missing({"bash": "/bin/bash"}.get, commands, "--hosts vm", {tmp_path: "tun", Path("/dev/null"): "null"}) == [
         "--hosts vm: command dnsmasq not found; on Debian or Ubuntu: apt-get install dnsmasq-base",
-        f"--hosts vm: {tmp_path} does not exist; load its module with: modprobe tun",
+        f"--hosts vm: {tmp_path} does not exist; load its module with: modprobe tun; a container also "
+        f"needs --device {tmp_path}",
     ]
 
 

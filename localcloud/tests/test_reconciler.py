@@ -57,7 +57,7 @@ def own_world(tmp_path: Path) -> Iterator[SmallCloud]:
 @pytest.fixture
 def sized_world(own_world: SmallCloud) -> SmallCloud:
     """Skip a test of volumes' sizes if this machine cannot enforce them."""
-    if why := own_world.reconciler.kind.unlimited:
+    if why := own_world.reconciler.kind.why_unlimited:
         pytest.skip(why)
     return own_world
 
@@ -206,7 +206,7 @@ def test_full_volume_affects_only_its_host_and_survives_reboot(sized_world: Smal
 def test_machine_that_cannot_mount_files_gives_a_host_a_directory(own_world: SmallCloud) -> None:
     kind = own_world.reconciler.kind
     assert isinstance(kind, NamespaceHosts)
-    directories = dataclasses.replace(kind.volumes, unlimited="no loop devices")
+    directories = dataclasses.replace(kind.volumes, why_unlimited="no loop devices")
     own_world.reconciler.kind = dataclasses.replace(kind, volumes=directories)
     own_world.show(snapshot(WORKER))
     own_world.execute(WORKER, "echo kept >/root/kept")
@@ -237,7 +237,7 @@ def test_dead_host_is_reported_once_and_not_restarted(own_world: SmallCloud) -> 
     own_world.show(snapshot(WORKER, OTHER))
     own_world.execute(WORKER, "kill -9 -1")
     own_world.execute(WORKER, "kill -TERM 1")
-    eventually(lambda: own_world.reconciler.dead)
+    eventually(lambda: own_world.reconciler.has_dead_host)
     own_world.reconciler.reconcile()
     own_world.reconciler.reconcile()
     assert list(own_world.cloud.failed) == [WORKER.id]
@@ -252,7 +252,7 @@ def test_dead_host_counts_as_run_unless_it_died_during_boot(
     own_world.show(snapshot(WORKER))
     own_world.execute(WORKER, "kill -9 -1")
     own_world.execute(WORKER, "kill -TERM 1")
-    eventually(lambda: own_world.reconciler.dead)
+    eventually(lambda: own_world.reconciler.has_dead_host)
     own_world.reconciler.reconcile()
     assert own_world.cloud.have_run == {WORKER.id: not boots_within_s}
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 from localcloud import control_socket, laptop, lifecycle, start_options
 from localcloud.chaos import chaos_command
 from localcloud.cloud_paths import Layout
-from localcloud.errors import LocalCloudError, UnknownInstanceError
+from localcloud.errors import LocalCloudError, UnknownInstanceError, error_text
 from localcloud.hosts import cpu_limit
 from localcloud.machines import sockets
 
@@ -30,10 +30,10 @@ def run() -> NoReturn:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one command; return the exit code: 0 for success, 1 for an error, 130 after Ctrl-C.
+    """Run one command; return the exit code: 0 for success, 1 for an error, 130 after Ctrl-C. Errors are printed.
 
     A command on a host or on the laptop replaces this process, so its exit code is the result; 126 or 127 if it cannot
-    be started. Invalid arguments raise SystemExit(2). It is no error if the reader of the output exits first.
+    be started. Invalid arguments raise SystemExit(2). If the reader of the output exits first, the result is 0.
     """
     try:
         arguments = _parser().parse_args(argv)
@@ -47,6 +47,9 @@ def main(argv: Sequence[str]) -> int:
         return 130
     except BrokenPipeError:
         return 0
+    except OSError as error:  # for example, a full disk
+        print(f"localcloud: {error_text(error)}", file=sys.stderr)
+        return 1
 
 
 def _notice_s(text: str) -> float:
@@ -81,7 +84,9 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--lock", type=int, default=-1, help=argparse.SUPPRESS)
     add("prepare", "install the IAM evaluator through npm if it is missing, and list what else is missing", _prepare)
     add("stop", "stop a cloud and remove everything that belongs to it", _stop)
-    add("status", "show a cloud and its hosts", _status).add_argument("--json", action="store_true")
+    add("status", "show a cloud and its hosts", _status).add_argument(
+        "--json", action="store_true", help="print all values as JSON, including the laptop's credentials"
+    )
     for name, help in (
         ("run", "run a command on the laptop"),
         ("outside", "run a command on a test host on the cloud's internet"),
@@ -98,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     def add_instance(command: argparse.ArgumentParser) -> None:
         command.add_argument("instance", metavar="INSTANCE", help="the instance's id, host name or private IP address")
 
-    command = add("exec", "run a command on a host as root, without its network", _exec)
+    command = add("exec", "run a command on a host as root, even if its network is cut", _exec)
     add_instance(command)
     command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     add_instance(add("kill", "kill every process of a host, like a crash", _kill))
@@ -155,7 +160,7 @@ def _prepare(arguments: argparse.Namespace) -> int:
     if os.geteuid() == 0:  # without root, the check fails
         evaluator.install()
     lifecycle.check(start_options.Options(name=arguments.name))
-    print("this machine has everything that an embedded cloud needs")
+    print("this machine has everything that `start` needs; --hosts vm, --nfs-client and --cpus may need more")
     return 0
 
 
@@ -243,8 +248,8 @@ def _api(arguments: argparse.Namespace) -> int:
 def _exec(arguments: argparse.Namespace) -> int:
     """Run a command in a host, as root and without using its network.
 
-    The command replaces this process. For a machine, it gets no input; its output is printed at the end, and its exit
-    code is returned.
+    The command replaces this process. If the host is a QEMU machine, the command gets no input, its output is printed
+    when it exits, and its exit code is returned.
     """
     host = _host(arguments)
     if host["agent"]:  # a machine, without namespaces on this host: no input, and all output at the end
@@ -254,9 +259,10 @@ def _exec(arguments: argparse.Namespace) -> int:
         sys.stderr.buffer.write(done.stderr)
         sys.stderr.flush()
         return done.returncode
-    if host["pid"]:
-        with contextlib.suppress(OSError):  # it exited meanwhile, or the user is not root: nsenter reports it
-            cpu_limit.join(host["pid"])
+    if not host["pid"]:
+        raise LocalCloudError(f"host {host['instance_id']} is not running; `logs` prints its console")
+    with contextlib.suppress(OSError):  # it exited meanwhile, or the user is not root: nsenter reports it
+        cpu_limit.join(host["pid"])
     argv = ["nsenter", "--target", str(host["pid"]), "--all", "--root", "--wd", "--", *_command(arguments)]
     return _execute(lambda: os.execvp(argv[0], argv), argv[0])
 
@@ -322,18 +328,22 @@ def _logs(arguments: argparse.Namespace) -> int:
     lifecycle.read_state(layout)
     path = layout.console(arguments.instance) if arguments.instance else layout.log
     if not path.exists():
-        raise UnknownInstanceError(arguments.instance, sorted(p.stem for p in path.parent.glob("*.log")))
+        known = ", ".join(sorted(p.stem for p in path.parent.glob("*.log"))) or "none"
+        raise LocalCloudError(f"{path} does not exist; INSTANCE must be one of the ids with a console: {known}")
     print("\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-2000:]))
     return 0
 
 
 def _ask(arguments: argparse.Namespace, do: str, **values: str) -> dict[str, Any]:
-    """Send a request to the daemon; return its answer. Raises LocalCloudError."""
+    """Send the request `do` to the daemon of the cloud in `arguments`; return its answer. Raises LocalCloudError."""
     return control_socket.request(Layout(name=arguments.name), {"do": do, **values})
 
 
 def _host(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the host with this id, host name or address. Raises UnknownInstanceError."""
+    """Return what the daemon reports of the host that `arguments` name by id, host name or private IP address.
+
+    Raises UnknownInstanceError, or like `_ask`.
+    """
     hosts = _ask(arguments, "status")["hosts"]
     for host in hosts:
         if arguments.instance in (host["instance_id"], host["hostname"], host["private_ip"]):
@@ -350,7 +360,7 @@ def _command(arguments: argparse.Namespace) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Format rows as text in aligned columns."""
+    """Format rows as text in aligned columns, one line per row. All rows have the same number of cells."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(lines)

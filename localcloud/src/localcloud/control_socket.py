@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from localcloud import lifecycle
 from localcloud.cloud_paths import Layout
-from localcloud.errors import LocalCloudError, UnknownInstanceError
+from localcloud.errors import LocalCloudError, UnknownInstanceError, error_text
 
 log = logging.getLogger("localcloud.control_socket")
 
@@ -50,7 +50,7 @@ class ControlServer:
             except UnknownInstanceError as error:
                 answer.put({"unknown": error.instance_id, "known": error.known})
             except (LocalCloudError, OSError) as error:
-                answer.put({"failed": str(error)})
+                answer.put({"failed": error_text(error)})
             answered = True
         return answered
 
@@ -70,7 +70,7 @@ class ControlServer:
                 except (OSError, ValueError) as error:
                     # The client has disconnected (for example, after Ctrl-C) or sent an invalid request. Continue with
                     # the next one.
-                    log.warning("a request on the control socket is invalid, or its client has disconnected: %s", error)
+                    log.warning("cannot answer a request on the control socket: %s", error_text(error))
 
     def _forward(self, message: Message) -> Answer:
         """Queue a request for the main thread, and return its answer. A timeout becomes an answer with `failed`."""
@@ -87,17 +87,20 @@ class ControlServer:
 
 
 def answer_one(connection: socket.socket, answer: Callable[[dict[str, str]], dict[str, Any]]) -> None:
-    """Read one request, a line of JSON, and write what `answer` returns for it. Raises OSError or ValueError."""
+    """Read one request, a line of JSON, and write what `answer` returns for it.
+
+    Raises ValueError for an invalid request, and OSError if the client disconnects or sends nothing for 5 s.
+    """
     connection.settimeout(_READ_TIMEOUT_S)
     with connection.makefile("rw", encoding="utf-8") as stream:
         request = json.loads(stream.readline())
         if not isinstance(request, dict):
-            raise ValueError(f"invalid request {request!r}")
+            raise ValueError(f"the request {request!r} is not an object")
         stream.write(json.dumps(answer(request)) + "\n")
 
 
 def request(layout: Layout, message: dict[str, str]) -> dict[str, Any]:
-    """Send one request to the daemon; return its answer.
+    """Send one request to the daemon; return its answer, for which it may need some time (90 s at most).
 
     Raises NotRunningError if the cloud is not running, UnknownInstanceError, or LocalCloudError for any other failure.
     """
@@ -115,7 +118,7 @@ def request(layout: Layout, message: dict[str, str]) -> dict[str, Any]:
             f"only root can use the embedded cloud {layout.name}; repeat the command with sudo"
         ) from None
     except (OSError, ValueError) as error:  # the daemon is stopping or hangs
-        reason = getattr(error, "strerror", None) or error
+        reason = error_text(error) if isinstance(error, OSError) else "it closed the connection"
         raise LocalCloudError(
             f"the embedded cloud {layout.name} does not answer ({reason}); read its log, {layout.log}, or stop it "
             f"with: python -m localcloud stop --name {layout.name}"

@@ -15,7 +15,7 @@ from typing import Any, Final
 from localcloud import host_kinds
 from localcloud.cloud_paths import Layout
 from localcloud.control_socket import ControlServer
-from localcloud.errors import LocalCloudError, UnknownInstanceError
+from localcloud.errors import LocalCloudError, UnknownInstanceError, error_text
 from localcloud.host_kinds import ENDPOINT
 from localcloud.hosts import debian_image, package_index
 from localcloud.hosts.debian_image import Distribution
@@ -37,7 +37,10 @@ _TICK_S: Final = 0.2
 
 
 class Daemon:
-    """Owner of all parts of one cloud."""
+    """Owner of all parts of one cloud. Creating it mounts, creates the networks and starts to serve the API.
+
+    Its process is then in a separate mount namespace.
+    """
 
     def __init__(self, options: Options) -> None:
         from localcloud.api.cloud import Cloud
@@ -79,7 +82,7 @@ class Daemon:
         while not self._stopping:
             changed = self._wait_for_change()
             again = self._control.answer_all() or again
-            if changed or again or self.reconciler.dead:
+            if changed or again or self.reconciler.has_dead_host:
                 again = not self._reconcile()
             self.reconciler.consoles.publish()
             if self.meter.due:
@@ -118,8 +121,8 @@ class Daemon:
             self._report("cannot record metrics or evaluate alarms; trying again in the next period", error)
 
     def _report(self, what: str, error: Exception) -> None:
-        """Log a new error, and show it in `status`."""
-        text = str(error) or type(error).__name__
+        """Show an error in `status`, and log it unless it is the same as the last one. `what` states the failure."""
+        text = f"{what}: {error_text(error)}"
         if self._error != text:
             log.exception(what)
         self._error = text
@@ -161,7 +164,7 @@ class Daemon:
             "region": REGION,
             "started": time.time(),
             "api_faults": self.options.api_faults,
-            "unlimited_volumes": self.reconciler.kind.unlimited,
+            "unlimited_volumes": self.reconciler.kind.why_unlimited,
             "packages": {name: self._outside[name] for name in sorted(self._packages.servers)},
             "namespaces": {name: {"path": space.path, "inode": space.inode} for name, space in spaces.items()},
         }
@@ -170,7 +173,7 @@ class Daemon:
         temporary.rename(self.layout.state)
 
     def describe(self) -> dict[str, Any]:
-        """Return the values that `status` prints."""
+        """Return the values that `status --json` prints."""
         hosts = [self._describe_host(id) for id in sorted(self.reconciler.hosts)]
         return {
             "name": self.options.name,
@@ -189,7 +192,7 @@ class Daemon:
             "file_systems": str(self.layout.efs),
             "error": self._error,
             "api_faults": self.options.api_faults,
-            "unlimited_volumes": self.reconciler.kind.unlimited,
+            "unlimited_volumes": self.reconciler.kind.why_unlimited,
             "vpcs": sorted(self.reconciler.routers),
             "hosts": hosts,
         }

@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+def error_text(error: Exception) -> str:
+    """Return an error's message: for a system error, its file and reason, without Python's error number.
+
+    An error without a message gives the name of its class.
+    """
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__
+
+
 class LocalCloudError(Exception):
     """A failure of the embedded cloud. Only the command line converts it to an exit message."""
 
 
 class MissingRequirementsError(LocalCloudError, OSError):
-    """This machine lacks requirements. Carries all in `missing`, one line each."""
+    """This machine lacks requirements. Carries all of them in `missing`, one line each with its fix."""
 
     def __init__(self, missing: Sequence[str]) -> None:
         self.missing = tuple(missing)
@@ -28,7 +38,7 @@ class NotRunningError(LocalCloudError, LookupError):
 
 
 class UnknownInstanceError(LocalCloudError, LookupError):
-    """No host has this instance id. Carries `instance_id` and the `known` ids."""
+    """No host has this instance id, host name or address. Carries it as `instance_id`, and the `known` ids."""
 
     def __init__(self, instance_id: str, known: Sequence[str]) -> None:
         self.instance_id, self.known = instance_id, tuple(known)

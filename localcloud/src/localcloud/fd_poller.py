@@ -12,6 +12,8 @@ import selectors
 import threading
 from collections.abc import Callable
 
+from localcloud.errors import error_text
+
 log = logging.getLogger("localcloud.fd_poller")
 
 
@@ -29,7 +31,7 @@ class FdPoller:
         self._thread.start()
 
     def watch(self, fd: int, ready: Callable[[], None]) -> None:
-        """Call `ready` whenever `fd` is readable."""
+        """Call `ready` in the poller's thread whenever `fd` is readable, until `forget`. `ready` reads the data."""
         with self._lock:
             self._selector.register(fd, selectors.EVENT_READ, ready)
 
@@ -39,7 +41,7 @@ class FdPoller:
             self._selector.unregister(fd)
 
     def close(self) -> None:
-        """Stop the thread."""
+        """Stop the thread. Waits for a running callback, for 5 s at most."""
         os.close(self._wake_in)  # makes the other end readable
         self._thread.join(timeout=5)
 
@@ -58,4 +60,4 @@ def _call_back(key: selectors.SelectorKey) -> None:
     except BlockingIOError:
         pass  # another read was faster
     except OSError as error:
-        log.warning("cannot process data of a host or a router (file descriptor %d): %s", key.fd, error)
+        log.warning("cannot process data of a host or a router (file descriptor %d): %s", key.fd, error_text(error))

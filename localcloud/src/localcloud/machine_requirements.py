@@ -49,10 +49,10 @@ def missing(
     option: str = "",
     devices: Mapping[Path, str] = MappingProxyType({}),
 ) -> list[str]:
-    """Return one line for each missing command and device.
+    """Return one line, with a fix, for each missing command and device.
 
-    `find` returns the path of a command. `commands` maps commands to packages, `devices` maps devices to kernel
-    modules. `option` is the option of `start` that needs them.
+    `find` returns the path of a command, or None. `commands` maps commands to packages, `devices` maps devices to
+    kernel modules. `option`, the option of `start` that needs them, begins each line.
     """
     lines = [
         f"command {command} not found; on Debian or Ubuntu: apt-get install {package}"
@@ -60,7 +60,7 @@ def missing(
         if find(command) is None
     ]
     lines += [
-        f"{path} does not exist; load its module with: modprobe {module}"
+        f"{path} does not exist; load its module with: modprobe {module}; a container also needs --device {path}"
         for path, module in devices.items()
         if not path.is_char_device()
     ]
@@ -68,7 +68,11 @@ def missing(
 
 
 def check(*, nfs: bool = False, machines: bool = False) -> None:
-    """Raise MissingRequirementsError with everything that this machine lacks. `nfs` and `machines` add requirements."""
+    """Raise MissingRequirementsError with everything that this machine lacks.
+
+    `nfs` adds the requirements of `--nfs-client`, and `machines` those of `--hosts vm`. If this process is root, the
+    kernel's features are tested too, in a temporary network namespace.
+    """
 
     def find(command: str) -> str | None:
         return shutil.which(command, path=_SEARCH)

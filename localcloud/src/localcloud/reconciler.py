@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from localcloud.cloud_paths import Layout
-from localcloud.errors import CommandError, LocalCloudError, UnknownInstanceError
+from localcloud.errors import CommandError, LocalCloudError, UnknownInstanceError, error_text
 from localcloud.fd_poller import FdPoller
 from localcloud.hosts.console import Consoles, last_line
 from localcloud.hosts.host import Host
@@ -45,7 +45,9 @@ class CloudState(Protocol):
         """
 
     def role_credentials(self, role_name: str, session_name: str) -> dict[str, Any]:
-        """Return new credentials of a role, for a session with this name."""
+        """Return new credentials of a role, for a session with this name: AccessKeyId, SecretAccessKey, Token and
+        Expiration.
+        """
 
 
 class HostKind(Protocol):
@@ -56,17 +58,20 @@ class HostKind(Protocol):
         """Return whether the VPCs' routers listen at the IP addresses of mount targets. If not, file servers do."""
 
     @property
-    def unlimited(self) -> str:
-        """Return why the hosts' volumes do not have the sizes of their launch templates, or ""."""
+    def why_unlimited(self) -> str:
+        """Return why the hosts' volumes do not have the sizes of their launch templates, or "" if they do."""
 
     def directory(self, instance_id: str) -> Path:
-        """Return the directory of a host's files."""
+        """Return the path of the directory for a host's files. `make` creates the directory."""
 
     def make(self, instance: Instance, subnet: Subnet, directory: Path) -> Host:
-        """Create a host. Raises OSError or LocalCloudError on failure."""
+        """Create an instance's host, with its files in the new directory `directory`. `Host.boot` starts it.
+
+        Raises OSError or LocalCloudError on failure. The directory may then exist.
+        """
 
     def share(self, snapshot: Snapshot, routers: Mapping[str, Router]) -> None:
-        """Serve exactly the shared file systems of a snapshot, through the routers of its VPCs."""
+        """Serve exactly the shared file systems of a snapshot. `routers` are the routers of its VPCs, by VPC id."""
 
     def close(self) -> None:
         """Stop serving the shared file systems."""
@@ -105,7 +110,8 @@ class Reconciler:
     def reconcile(self) -> None:
         """Compare once with the API's state, and apply the differences to hosts, networks and shared file systems.
 
-        Hosts that have exited are reported to the API. Hosts that have failed are not started again.
+        Hosts that have exited or could not be started are reported to the API, and are not started again. Other errors
+        are raised; call it again later.
         """
         self._report_deaths()
         snapshot = self.cloud.snapshot()
@@ -123,8 +129,8 @@ class Reconciler:
             self._reboot(rebooted)
 
     @property
-    def dead(self) -> bool:
-        """Return whether a host has exited unexpectedly."""
+    def has_dead_host(self) -> bool:
+        """Return whether a host has exited unexpectedly since the last `reconcile`."""
         return any(host.exit_code is not None for host in self.hosts.values())
 
     def set_cut(self, instance_id: str, is_cut: bool) -> None:
@@ -140,7 +146,7 @@ class Reconciler:
             self.cut.discard(instance_id)
 
     def close(self) -> None:
-        """Remove all hosts, file servers and routers."""
+        """Shut down and remove all hosts, file servers and routers. Hosts that do not exit within 1 s are killed."""
         self._remove(list(self.hosts.values()), grace_s=_CLOSING_GRACE_S)
         self.kind.close()
         for router in self.routers.values():
@@ -226,10 +232,8 @@ class Reconciler:
         directory = self.kind.directory(instance.id)
         try:
             return self.kind.make(instance, subnets[instance.subnet_id], directory)
-        except LocalCloudError as error:
-            reason = str(error)
-        except OSError as error:
-            reason = str(error)
+        except (LocalCloudError, OSError) as error:
+            reason = error_text(error)
         except KeyError as error:
             reason = f"{error} does not exist"
         shutil.rmtree(directory, ignore_errors=True)
@@ -242,7 +246,7 @@ class Reconciler:
             host.boot()
         except OSError as error:  # for example, out of memory; if ignored, the host would count as up forever
             self._remove([host])
-            self._give_up(host.instance.id, f"its host failed to start: {error.strerror or error}")
+            self._give_up(host.instance.id, f"its host failed to start: {error_text(error)}")
 
     def _reboot(self, hosts: Sequence[Host]) -> None:
         """Shut hosts down and boot them again with the same disk and address. Failures are reported to the API."""

@@ -22,7 +22,10 @@ _CPUS: Final = r"0\.(0[5-9]|[1-9][0-9]?)[0-9]?|[1-9][0-9]{0,2}(\.[0-9]{1,3})?"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """The arguments of `start`. Each field is an option with the same name."""
+    """The arguments of `start`. Each field is an option with the same name.
+
+    Raises LocalCloudError for options that cannot be combined.
+    """
 
     name: str
     mount: tuple[Bind, ...] = ()
@@ -59,15 +62,15 @@ class Options:
                 (self.packages, "packages", "machines have only apt's package index"),
                 (
                     self.image and DISTRIBUTIONS[self.image].bare,
-                    "image",
-                    f"machines have no root file system without packages, unlike {self.image}",
+                    f"image {self.image}",
+                    "machines boot only images with the AWS CLI",
                 ),
             ):
                 if given:
-                    raise LocalCloudError(f"--{flag} with --hosts {MACHINES}: {why}")
+                    raise LocalCloudError(f"--{flag} cannot be combined with --hosts {MACHINES}: {why}")
 
     def to_argv(self) -> list[str]:
-        """Return the options as arguments of a command line, without options that have their default."""
+        """Return the options as arguments for `from_arguments`. Options with their default value are left out."""
         argv: list[str] = []
         for field in dataclasses.fields(self):
             value, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"

@@ -137,7 +137,7 @@ def test_host_with_a_failed_mount_is_given_up_with_the_reason(tmp_path: Path, mo
     with running(tmp_path, nfs=True) as own:
         own.cloud.now = snapshot(WORKER)
         own.reconciler.reconcile()
-        eventually(lambda: own.reconciler.dead)
+        eventually(lambda: own.reconciler.has_dead_host)
         own.reconciler.reconcile()
         assert "nonsense" in own.cloud.failed[WORKER.id]
         assert passing_on(tmp_path) == set()

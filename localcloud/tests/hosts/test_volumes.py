@@ -18,7 +18,7 @@ DEVTMPFS = "devtmpfs /dev devtmpfs rw 0 0\n"
 def test_volume_is_a_sparse_copy_of_an_empty_one_of_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounted: list[tuple[Path, Path]] = []
     monkeypatch.setattr(volumes, "_mount", lambda file, at: mounted.append((file, at)))
-    made = Volumes(directory=tmp_path / "volumes", unlimited="")
+    made = Volumes(directory=tmp_path / "volumes", why_unlimited="")
     for name in ("i-1", "i-2"):
         made.make(name, 100)
     assert [(file.name, at.name) for file, at in mounted] == [("i-1.ext4", "i-1"), ("i-2.ext4", "i-2")]
@@ -33,7 +33,7 @@ def test_volume_is_a_sparse_copy_of_an_empty_one_of_its_size(tmp_path: Path, mon
 
 
 def test_volume_without_a_size_is_a_directory(tmp_path: Path) -> None:
-    made = Volumes(directory=tmp_path, unlimited="no loop devices")
+    made = Volumes(directory=tmp_path, why_unlimited="no loop devices")
     made.make("i-1", 100)
     (made.path("i-1") / "file").write_text("kept")
     made.remove("i-1")
@@ -61,5 +61,5 @@ def test_sizes_are_enforced_only_if_volumes_can_be_mounted(
     monkeypatch.setattr(volumes, "_MOUNTS", tmp_path / "mounts")
     (tmp_path / "mounts").write_text(dev)
     found = volumes.open_volumes(tmp_path / "volumes")
-    assert found.unlimited == why
+    assert found.why_unlimited == why
     assert list(found.directory.iterdir()) == []

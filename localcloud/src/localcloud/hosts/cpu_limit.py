@@ -44,9 +44,9 @@ class CpuLimit:
 
     @property
     def is_unified(self) -> bool:
-        """Return True if version 2 of control groups has a cpu controller here, False if only version 1 has one.
+        """Return whether version 2 of control groups has a cpu controller here; False if only version 1 has one.
 
-        Raises NoCpuControllerError if there is none.
+        Raises NoCpuControllerError if neither has one.
         """
         with contextlib.suppress(OSError):
             if "cpu" in (self.groups / "cgroup.controllers").read_text(encoding="ascii").split():
@@ -69,16 +69,16 @@ class CpuLimit:
             self.make("probe")
         except OSError as error:
             raise NoCpuControllerError(
-                f"--cpus: cannot write the control group {error.filename}: {error.strerror}; run localcloud as "
-                "root. If this machine is a container, start it with --privileged"
+                f"--cpus: cannot write the control group {error.filename}: {error.strerror}; if this machine is a "
+                "container, start it with --privileged"
             ) from None
         finally:
             self.remove("probe")
 
     def processors(self, instance_id: str) -> tuple[int, ...]:
-        """Return the numbers of a host's processors, as many as the limit, rounded up.
+        """Return the numbers of a host's processors: as many as the limit, rounded up, but not more than there are.
 
-        The first call for a host chooses those that the fewest hosts use. Later calls return the same.
+        The first call for a host chooses the processors that the fewest hosts use. Later calls return the same.
         """
         count = min(math.ceil(self.cpus), len(self.present))
         users = Counter(each for id, taken in self._taken.items() if id != instance_id for each in taken)

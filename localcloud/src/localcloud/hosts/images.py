@@ -19,7 +19,7 @@ _RESERVED: Final = ("/proc", "/sys", "/dev", "/run")
 
 
 class MountError(LocalCloudError):
-    """An invalid `SRC:DST`."""
+    """An invalid `SRC:DST` of `--mount`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Bind:
         """Parse `SRC:DST`. Raises MountError if it is invalid or SRC is not a directory."""
         source, separator, target = text.partition(":")
         if not separator or not source or not target.startswith("/") or ".." in target.split("/"):
-            raise MountError(f"--mount {text!r}: must be SRC:DST, with DST an absolute path on the hosts")
+            raise MountError(f"--mount {text!r}: must be SRC:DST, with DST an absolute path on the hosts, without ..")
         if any(target == place or target.startswith(f"{place}/") for place in _RESERVED) or not target.strip("/"):
             raise MountError(f"--mount {text!r}: DST must not be / or in {', '.join(_RESERVED)}, which the hosts use")
         path = Path(source).expanduser().resolve()

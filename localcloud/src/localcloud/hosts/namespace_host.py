@@ -40,9 +40,9 @@ class GuestFile:
 
 
 def files(instance: Instance, subnet: Subnet, image: Image) -> tuple[GuestFile, ...]:
-    """Return an instance's own files, to write before its host boots.
+    """Return the files to write into an instance's host before it boots.
 
-    An image with cloud-init needs only few of them, because cloud-init writes the others.
+    For an image with cloud-init, these are only a few, because cloud-init writes the others.
     """
     name = hostname(instance.private_ip)
     hosts = f"127.0.0.1 localhost\n{instance.private_ip} {name}.{DOMAIN} {name}\n"
@@ -137,16 +137,16 @@ class NamespaceHosts:
     answers_mounts: ClassVar[bool] = True
 
     @property
-    def unlimited(self) -> str:
-        """Return why the sizes of volumes are not enforced, or ""."""
-        return self.volumes.unlimited
+    def why_unlimited(self) -> str:
+        """Return why the sizes of volumes are not enforced, or "" if they are."""
+        return self.volumes.why_unlimited
 
     def directory(self, instance_id: str) -> Path:
-        """Return the directory of a host's files."""
+        """Return the path of the directory for a host's files. `make` creates the directory."""
         return self.layers / "hosts" / instance_id
 
     def make(self, instance: Instance, subnet: Subnet, directory: Path) -> Host:
-        """Create a host. Raises OSError or CommandError on failure, and leaves no volume."""
+        """Create an instance's host, which `Host.boot` starts. Raises OSError or CommandError, and leaves no volume."""
         try:
             return NamespaceHost(self, instance=instance, subnet=subnet, directory=directory)
         except BaseException:
@@ -154,7 +154,10 @@ class NamespaceHosts:
             raise
 
     def share(self, snapshot: Snapshot, routers: Mapping[str, Router]) -> None:
-        """Create the directories of the shared file systems. The routers answer for their mount targets."""
+        """Create the directories of the shared file systems. The routers answer for their mount targets.
+
+        Directories of deleted file systems remain until the cloud stops.
+        """
         for target in snapshot.mount_targets:
             (self.shared.path / target.file_system_id).mkdir(parents=True, exist_ok=True)
 

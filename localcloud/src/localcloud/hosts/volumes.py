@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from localcloud.errors import CommandError
+from localcloud.errors import CommandError, error_text
 from localcloud.network.namespaces import run, unmount
 
 _BYTES_PER_INODE: Final = 1 << 16
@@ -32,12 +32,12 @@ class Volumes:
 
     directory: Path
     """Directory of the volumes, on a disk."""
-    unlimited: str
-    """Why the sizes are not enforced, or ""."""
+    why_unlimited: str
+    """Why the sizes are not enforced; "" if they are."""
     _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, compare=False, repr=False)
 
     def path(self, instance_id: str) -> Path:
-        """Return the directory in which an instance's volume is mounted."""
+        """Return the directory at which `make` mounts an instance's volume."""
         return self.directory / instance_id
 
     def make(self, instance_id: str, size_gib: int) -> None:
@@ -46,7 +46,7 @@ class Volumes:
         Raises OSError or CommandError.
         """
         self.path(instance_id).mkdir(parents=True)
-        if self.unlimited:
+        if self.why_unlimited:
             return
         empty = self.directory / f"{size_gib}.empty"
         with self._lock:
@@ -70,15 +70,16 @@ class Volumes:
 
 
 def open_volumes(directory: Path) -> Volumes:
-    """Return a cloud's volumes. Mount one to find out whether this machine can enforce their sizes.
+    """Create the directory of a cloud's volumes and return the volumes. Each host's volume is made by `make`.
 
-    Call it in a separate mount namespace (`leave_mount_namespace`).
+    A volume is mounted as a test whether this machine can enforce sizes, so call this in a separate mount namespace
+    (`leave_mount_namespace`).
     """
     directory.mkdir(parents=True)
-    return Volumes(directory=directory, unlimited=_why_unlimited(directory))
+    return Volumes(directory=directory, why_unlimited=_probe(directory))
 
 
-def _why_unlimited(directory: Path) -> str:
+def _probe(directory: Path) -> str:
     """Return why this machine cannot mount files as volumes, or "" if it can. Mounts a file as a test."""
     mounts = [line.split() for line in _MOUNTS.read_text(encoding="utf-8").splitlines()]
     if not any(words[1:3] == ["/dev", "devtmpfs"] for words in mounts):
@@ -90,7 +91,7 @@ def _why_unlimited(directory: Path) -> str:
         _mount(file, at)
         unmount(at)
     except (OSError, CommandError) as error:
-        return f"cannot mount a file: {error.strerror or error}"
+        return f"cannot mount a file: {error_text(error)}"
     finally:
         at.rmdir()
         file.unlink(missing_ok=True)

@@ -120,21 +120,29 @@ class MachineHosts:
     servers: dict[str, FileServer] = dataclasses.field(default_factory=dict)
     """The running file servers, by the id of the file system."""
     answers_mounts: ClassVar[bool] = False
-    unlimited: ClassVar[str] = f"each machine has a disk of {_ROOT_SIZE}"
+    why_unlimited: ClassVar[str] = f"each machine has a disk of {_ROOT_SIZE}"
 
     def directory(self, instance_id: str) -> Path:
-        """Return the directory of a host's files. It is on disk, because the host's disk may outgrow the memory."""
+        """Return the path of the directory for a host's files. It is on disk, because the files may outgrow the memory.
+
+        `make` creates the directory.
+        """
         return self.layout.data / "machines" / instance_id
 
     def make(self, instance: Instance, subnet: Subnet, directory: Path) -> Host:
-        """Create a machine for an instance. Raises OSError or LocalCloudError, for example for an unknown image."""
+        """Create a machine for an instance; `Host.boot` starts it. Raises OSError or LocalCloudError, for example for
+        an unknown image.
+        """
         if instance.image_id not in self.images:
             raise NoMachineError(instance.image_id, sorted(self.images))
         image = self.images[instance.image_id]
         return Machine(instance=instance, subnet=subnet, directory=directory, image=image)
 
     def share(self, snapshot: Snapshot, routers: Mapping[str, Router]) -> None:
-        """Run a file server for each EFS file system with mount targets, and remove all others. Lustre is ignored."""
+        """Run a file server for each EFS file system with mount targets, and remove all others with their data.
+
+        Lustre file systems are ignored.
+        """
         addresses: dict[str, list[str]] = defaultdict(list)
         vpcs: dict[str, str] = {}
         for target in snapshot.mount_targets:

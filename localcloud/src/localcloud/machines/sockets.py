@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from localcloud.errors import LocalCloudError
+from localcloud.errors import LocalCloudError, error_text
 
 _ANSWER_S: Final = 30.0
 """Maximum time for an answer of the agent. Emulated machines are slow."""
@@ -27,7 +27,7 @@ _PAUSE_S: Final = 0.2
 class NoAnswerError(LocalCloudError, ConnectionError):
     """A machine does not answer. Carries `path` of the socket."""
 
-    def __init__(self, path: Path, why: object) -> None:
+    def __init__(self, path: Path, why: str) -> None:
         self.path = path
         super().__init__(f"the machine does not answer at {path}: {why}; if it is still booting, try again later")
 
@@ -48,7 +48,7 @@ class JsonSocket:
         try:
             self._socket.sendall(json.dumps(request).encode() + b"\n")
         except OSError as error:
-            raise NoAnswerError(self._path, error) from None
+            raise NoAnswerError(self._path, error_text(error)) from None
         return self.result(command)
 
     def result(self, command: str) -> Any:
@@ -65,8 +65,10 @@ class JsonSocket:
                     )
                 if "return" in message:
                     return message["return"]
-        except (OSError, ValueError) as error:
-            raise NoAnswerError(self._path, error) from None
+        except OSError as error:
+            raise NoAnswerError(self._path, error_text(error)) from None
+        except ValueError:
+            raise NoAnswerError(self._path, "its answer is not JSON") from None
         raise NoAnswerError(self._path, "the connection was closed")
 
 
@@ -81,7 +83,7 @@ def connected(path: Path, timeout_s: float) -> Iterator[JsonSocket]:
         try:
             connection.connect(str(path))
         except OSError as error:
-            raise NoAnswerError(path, error) from None
+            raise NoAnswerError(path, error_text(error)) from None
         with connection.makefile("rb") as lines:
             yield JsonSocket(path, connection, lines)
 

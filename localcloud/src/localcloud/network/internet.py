@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from localcloud.errors import error_text
 from localcloud.network.addressing import (
     API_ADDRESS,
     LAPTOP_ADDRESS,
@@ -69,7 +70,7 @@ class Internet:
     def forward(self, hosts: Iterable[str], ports: Iterable[int] = ()) -> dict[str, str]:
         """Make hosts of the real internet reachable at ports 80, 443 and `ports`; return their addresses by name.
 
-        The addresses are in the cloud's internet.
+        The addresses are in the cloud's internet. Call it once, with at most 126 hosts; further hosts are left out.
         """
         addresses = passage_addresses(hosts)
         self.namespace.ip([f"addr replace {address}/32 dev lo" for address in addresses.values()])
@@ -96,7 +97,7 @@ class Internet:
         self.namespace.await_link(f"vpc{index}")
 
     def detach(self, index: int) -> None:
-        """Unlink a VPC and remove its routes."""
+        """Unlink the VPC with number `index` and remove its routes."""
         self._routes = {address: owner for address, owner in self._routes.items() if owner != index}
         self.namespace.ip([f"link delete vpc{index}"])
 
@@ -135,10 +136,10 @@ async def _pass_on(host: str, port: int, reader: asyncio.StreamReader, writer: a
         there = await asyncio.wait_for(asyncio.open_connection(host, port), _CONNECT_S)
     except (OSError, TimeoutError) as error:
         log.warning(
-            "a connection from the cloud to %s:%d failed, as this machine cannot reach it: %s",
+            "closed a connection from the cloud to %s:%d, because this machine cannot connect there: %s",
             host,
             port,
-            error or "no answer",
+            "no answer" if isinstance(error, TimeoutError) else error_text(error),
         )
         writer.transport.abort()
         return
@@ -147,7 +148,7 @@ async def _pass_on(host: str, port: int, reader: asyncio.StreamReader, writer: a
             both.create_task(_copy(reader, there[1]))
             both.create_task(_copy(there[0], writer))
     except* OSError as ended:
-        log.info("a connection to %s:%d ended: %s", host, port, ended.exceptions[0])
+        log.info("a connection from the cloud to %s:%d broke: %s", host, port, error_text(ended.exceptions[0]))
     finally:
         there[1].close()
         writer.close()

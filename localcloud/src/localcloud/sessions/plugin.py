@@ -14,6 +14,8 @@ import threading
 from typing import Final
 from urllib.parse import urlsplit
 
+from localcloud.errors import error_text
+
 VERSION: Final = "1.2.764.0"
 """The version of AWS's plugin with the same command line."""
 _VARIABLE: Final = "AWS_SSM_START_SESSION_RESPONSE"
@@ -32,10 +34,12 @@ def main(arguments: list[str]) -> int:
     given = os.environ.get(arguments[0], "") if arguments[0].startswith(_VARIABLE) else arguments[0]
     try:
         return _run(json.loads(given))
+    except json.JSONDecodeError:
+        print("Cannot perform start session: the response of StartSession is not JSON", file=sys.stderr)
     except KeyError as error:
         print(f"Cannot perform start session: the response of StartSession has no {error}", file=sys.stderr)
     except (OSError, ValueError) as error:
-        print(f"Cannot perform start session: {error}", file=sys.stderr)
+        print(f"Cannot perform start session: {error_text(error)}", file=sys.stderr)
     return 1
 
 

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from localcloud.errors import LocalCloudError
+from localcloud.errors import LocalCloudError, error_text
 from localcloud.network.addressing import API_ADDRESS
 from localcloud.network.namespaces import NetworkNamespace
 from localcloud.snapshot import Instance
@@ -119,7 +119,7 @@ class Relay:
             connection.settimeout(None)
             session, is_complete = self._admit(connection, token.decode("ascii"))
         except (OSError, ValueError) as error:
-            log.info("a session's connection was rejected: %s", error)
+            log.info("rejected a connection to the sessions' port: %s", error_text(error))
             connection.close()
             return
         if is_complete:
@@ -134,7 +134,7 @@ class Relay:
                 if token in (session.client_token, session.agent_token) and token not in session.ends:
                     session.ends[token] = connection
                     return session, len(session.ends) == 2
-        raise ValueError("no session has its token")
+        raise ValueError("no session waits for its token")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -180,7 +180,7 @@ class SessionService:
                     host.settimeout(None)
                     copy_both_ways(connection, host)
             except OSError as error:
-                log.info("session %s: %s", session.id, error)
+                log.info("session %s to port %d of %s ended: %s", session.id, port, instance_id, error_text(error))
                 if not session.paired.is_set():
                     self.relay.end(session.id)
             finally:
@@ -205,7 +205,11 @@ class SessionService:
                 lambda: socket.create_connection((API_ADDRESS, SESSIONS_PORT), timeout=_CONNECT_TIMEOUT_S)
             )
         except OSError as error:
-            raise NotConnectedError(instance_id, f"it cannot connect to Session Manager: {error}") from None
+            raise NotConnectedError(
+                instance_id,
+                f"it cannot connect to Session Manager: {error_text(error)}; check its route to the internet, its "
+                f"security groups' rules for outgoing traffic to port {SESSIONS_PORT}, and whether `cut` drops packets",
+            ) from None
 
 
 def copy_both_ways(one: socket.socket, other: socket.socket) -> None:

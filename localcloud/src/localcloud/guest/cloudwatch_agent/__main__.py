@@ -43,9 +43,9 @@ class ConfigurationError(ValueError):
 
 
 def main(arguments: list[str]) -> int:
-    """Fetch and check the configuration, with -s also start the agent; return the exit code.
+    """Fetch, check and store the configuration, with -s also start the agent; return the exit code.
 
-    With the only argument `run`, this process is the agent.
+    With the only argument `run`, this process is the agent, with the stored configuration.
     """
     if arguments == ["run"]:
         return _run(json.loads(CONFIG.read_text(encoding="utf-8")))
@@ -62,7 +62,10 @@ def main(arguments: list[str]) -> int:
         document = json.loads(_api().parameter(name))
         check(document)
     except (ApiError, OSError, ValueError) as error:
-        print(f"amazon-cloudwatch-agent-ctl: configuration in SSM parameter {name}: {error}", file=sys.stderr)
+        print(
+            f"amazon-cloudwatch-agent-ctl: cannot use the SSM parameter {name} as configuration: {error}",
+            file=sys.stderr,
+        )
         return 1
     for path in (CONFIG, PID, LOG):
         path.parent.mkdir(parents=True, exist_ok=True)

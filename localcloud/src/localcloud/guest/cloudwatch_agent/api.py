@@ -43,7 +43,7 @@ class Credentials:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Api:
-    """Client of the embedded cloud's API. All methods raise ApiError."""
+    """Client of the embedded cloud's API. All methods raise ApiError, and the errors of `credentials`."""
 
     endpoint: str
     region: str
@@ -65,7 +65,7 @@ class Api:
                 raise
 
     def put_events(self, group: str, stream: str, lines: Sequence[str]) -> None:
-        """Append lines to a log stream, with the present time."""
+        """Append lines to an existing log stream, with the present time."""
         now_ms = int(time.time() * 1000)
         events = [{"timestamp": now_ms, "message": line} for line in lines]
         body = {"logGroupName": group, "logStreamName": stream, "logEvents": events}
@@ -107,7 +107,10 @@ class Api:
             text = error.read().decode("utf-8", "replace")
             raise ApiError(_code(text), f"{service} answered {error.code}: {text[:500]}") from None
         except (OSError, urllib.error.URLError) as error:
-            raise ApiError("Unreachable", f"{self.endpoint}: {error}") from None
+            cause = getattr(error, "reason", error)
+            raise ApiError(
+                "Unreachable", f"cannot reach {self.endpoint}: {getattr(cause, 'strerror', None) or cause}"
+            ) from None
 
 
 def _code(text: str) -> str:
