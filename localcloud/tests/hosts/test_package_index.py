@@ -165,6 +165,11 @@ def test_directories_are_shown_at_same_paths_and_index_with_its_parent(tmp_path:
     assert (found.servers, found.ports) == (frozenset(), ())
 
 
+def test_directory_that_hosts_cannot_see_is_reported_without_the_option_mount() -> None:
+    with pytest.raises(PackageIndexError, match="pip on this machine searches the directory /dev, which hosts cannot"):
+        resolve(PipSettings(indexes=(), find_links=("/dev",)))
+
+
 def test_unreachable_index_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
-from localcloud.errors import LocalCloudError
-from localcloud.hosts.images import Bind
+from localcloud.errors import LocalCloudError, error_text
+from localcloud.hosts.images import Bind, MountError
 
 CONFIGURATION: Final = "/etc/pip.conf"
 CERTIFICATES: Final = "/etc/pip-certificates.pem"
@@ -161,7 +161,8 @@ def parse_settings(document: Mapping[str, Any], environment: Mapping[str, str]) 
 def resolve(settings: PipSettings) -> PackageIndex:
     """Return everything that hosts need for these settings. Each server is asked where it stores its files.
 
-    Raises PackageIndexError for an unreadable page of an index, and for unreadable certificates.
+    Raises PackageIndexError for an unreadable page of an index, for unreadable certificates, and for a directory that
+    hosts cannot see.
     """
     urls = [urlsplit(found) for url in settings.servers for found in (url, *_files_of(url, settings))]
     files = {CONFIGURATION: settings.to_configuration()}
@@ -177,9 +178,21 @@ def resolve(settings: PipSettings) -> PackageIndex:
     return PackageIndex(
         servers=frozenset(url.hostname or "" for url in urls),
         ports=tuple(sorted({url.port or _PORTS[url.scheme] for url in urls})),
-        binds=tuple(Bind.parse(f"{path}:{path}") for path in dict.fromkeys(settings.directories) if path.is_dir()),
+        binds=tuple(_bind(path) for path in dict.fromkeys(settings.directories) if path.is_dir()),
         files=files,
     )
+
+
+def _bind(directory: Path) -> Bind:
+    """Return a bind of a directory at the same path. Raises PackageIndexError if hosts cannot have it there."""
+    try:
+        return Bind.parse(f"{directory}:{directory}")
+    except MountError:
+        raise PackageIndexError(
+            f"pip on this machine searches the directory {directory}, which hosts cannot see: its path must be "
+            "absolute and not in /proc, /sys, /dev or /run; set another find-links or index-url for pip, or start "
+            "without --packages"
+        ) from None
 
 
 def _files_of(url: str, settings: PipSettings) -> list[str]:
@@ -200,7 +213,7 @@ def _files_of(url: str, settings: PipSettings) -> list[str]:
             return [answer.url, *found]
     except (OSError, ValueError) as error:
         cause = getattr(error, "reason", error)  # of urllib, such as a refused connection
-        reason = getattr(cause, "strerror", None) or cause
+        reason = error_text(cause) if isinstance(cause, Exception) else cause
         raise PackageIndexError(
             f"cannot read this machine's package index at {page}: {reason}; check pip's settings and the network, or "
             "start without --packages"
