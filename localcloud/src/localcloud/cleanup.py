@@ -25,7 +25,10 @@ _TIMEOUT_S: Final = 5.0
 
 
 def remove(layout: Layout) -> None:
-    """Terminate the laptop's processes, and remove the cloud's directories and control groups. Safe to repeat."""
+    """Terminate the laptop's processes, and remove the cloud's directories and control groups. Safe to repeat.
+
+    Call it with the cloud's lock, after the daemon's exit.
+    """
     terminate(processes_in(layout.name, namespace_inodes(layout)))
     for directory in (layout.run, layout.data):
         if directory.exists():
@@ -37,7 +40,10 @@ def remove(layout: Layout) -> None:
 
 
 def namespace_inodes(layout: Layout) -> frozenset[int]:
-    """Return the inode numbers of the laptop's and the internet's namespaces; none if no state file has them."""
+    """Return the inode numbers of the laptop's and the internet's network namespaces, from the daemon's state file.
+
+    If the file is missing or incomplete, return an empty set.
+    """
     try:
         document = json.loads(layout.state.read_text(encoding="utf-8"))
         return frozenset(int(space["inode"]) for space in document["namespaces"].values())
@@ -46,7 +52,7 @@ def namespace_inodes(layout: Layout) -> frozenset[int]:
 
 
 def processes_in(name: str, inodes: frozenset[int], proc: Path = Path("/proc")) -> list[int]:
-    """Return the pids of the processes in these namespaces that were started for the cloud `name`.
+    """Return the pids of the processes that are in these network namespaces and were started for the cloud `name`.
 
     Both conditions are necessary, because the kernel reuses inode numbers of deleted namespaces. This process and its
     ancestors are omitted.
@@ -65,7 +71,10 @@ def processes_in(name: str, inodes: frozenset[int], proc: Path = Path("/proc")) 
 
 
 def terminate(pids: Iterable[int]) -> None:
-    """Send SIGTERM to processes, and wait for their exit. Kill processes that have not exited after 5 s."""
+    """Send SIGTERM to processes, and wait for their exit. Kill those that have not exited after 5 s.
+
+    Returns after 5 more seconds, even if some have still not exited.
+    """
     left = list(pids)
     for number, timeout_s in ((signal.SIGTERM, _TIMEOUT_S), (signal.SIGKILL, _TIMEOUT_S)):
         for pid in left:

@@ -33,9 +33,9 @@ Chosen = tuple[HostKind, frozenset[str]]
 
 
 def prepare(options: Options, environment: Mapping[str, str]) -> None:
-    """Create the root or disks that the options need in the user's cache, which can take minutes. Raises ImageError.
+    """Create the root file system or disks that the options need in the user's cache, unless they exist.
 
-    `choose` then finds them there.
+    This can take minutes and downloads packages. `choose` then finds them there. Raises ImageError.
     """
     cache = debian_root.default_cache(environment)
     if options.hosts == MACHINES:
@@ -49,7 +49,8 @@ def prepare(options: Options, environment: Mapping[str, str]) -> None:
 def choose(options: Options, *, layout: Layout, packages: PackageIndex, publish: Publish) -> Chosen:
     """Return the kind of hosts that the options select, and the servers with the packages of their images.
 
-    An image of the options is passed to `publish`.
+    For hosts in namespaces, this creates the directories of their images and volumes below `layout`. If the options
+    name an image, it is passed to `publish`. Raises LocalCloudError or OSError.
     """
     if options.hosts == MACHINES:
         return _machines(options, layout, publish)

@@ -27,7 +27,8 @@ _DROPPED_SUFFIXES: Final = ("_proxy", "_PROXY")
 def environment(caller: Mapping[str, str], *, layout: Layout, endpoint: str) -> dict[str, str]:
     """Return the variables of a command on the laptop: the caller's, with the cloud instead of AWS, without proxies.
 
-    The caller's variables for AWS and the CDK are removed. HOME is the laptop's home directory.
+    The caller's variables for AWS and the CDK are removed. HOME is the laptop's home directory. `endpoint` is the URL
+    of the cloud's API.
     """
     kept = {
         key: value
@@ -66,10 +67,10 @@ def _add_host_names(addresses: Mapping[str, str]) -> None:
 
 
 def replace_process(state: Mapping[str, Any], place: str, command: Sequence[str], variables: Mapping[str, str]) -> None:
-    """Replace this process with `command` at a place, `laptop` or `outside`. It keeps exit code, signals and terminal.
+    """Replace this process with `command` at a place, `laptop` or `outside`, with only these environment variables.
 
-    `state` is the result of `lifecycle.read_state`. Raises FileNotFoundError or PermissionError if the command cannot
-    be executed; otherwise it does not return.
+    `state` is the result of `lifecycle.read_state`. Needs root. Raises FileNotFoundError or another OSError if the
+    command cannot be executed; otherwise it does not return.
     """
     fd = os.open(state["namespaces"][place]["path"], os.O_RDONLY | os.O_CLOEXEC)
     set_namespace(fd)

@@ -35,13 +35,14 @@ class AlreadyRunningError(LocalCloudError):
 
 
 class StartError(LocalCloudError, ChildProcessError):
-    """The daemon exited before it was ready. The message includes its last log lines."""
+    """The cloud was not ready in time, or its daemon exited before, with its last log lines in the message."""
 
 
 def start(options: Options) -> dict[str, Any]:
-    """Start a cloud; return its state once it is ready. Remains of an earlier crash are removed first.
+    """Start a cloud in background processes; return its state (`read_state`) once it is ready.
 
-    Raises AlreadyRunningError, StartError, and like `check`. A cloud that is not ready within 60 s is removed.
+    Remains of an earlier crash are removed first. A cloud that is not ready within 60 s is removed again. Raises
+    AlreadyRunningError, StartError, and like `check`.
     """
     layout = Layout(name=options.name)
     check(options)
@@ -171,7 +172,7 @@ def supervise(options: Options, lock: int) -> int:
 
 
 def _stop_after(owner: int, daemon: subprocess.Popen[bytes]) -> None:
-    """Terminate the daemon when the process `owner` has exited."""
+    """Wait until the process `owner` exits, then terminate the daemon."""
     with contextlib.suppress(ProcessLookupError):  # It has exited already.
         exited = select.poll()
         exited.register(os.pidfd_open(owner), select.POLLIN)

@@ -15,7 +15,7 @@ _IDENTITY_KEY: Final = b"EC2"
 
 
 def identity_signature(document: bytes) -> str:
-    """Return the signature of an instance's identity document, as lines of base64 in the metadata service's form."""
+    """Return the cloud's own signature of an instance's identity document, as lines of base64 like AWS's."""
     return base64.encodebytes(hmac.digest(_IDENTITY_KEY, document, "sha512")).decode()
 
 
@@ -128,7 +128,7 @@ class Instance:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """All networks, groups and instances of the account and region, at one moment."""
+    """All networks, security groups, mount targets and running instances of the account and region, at one moment."""
 
     vpcs: tuple[Vpc, ...] = ()
     subnets: tuple[Subnet, ...] = ()

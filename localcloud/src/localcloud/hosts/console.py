@@ -61,12 +61,12 @@ class Consoles:
         return read
 
     def text(self, instance_id: str) -> str:
-        """Return the end of a console's text, at most CONSOLE_BYTES; "" if it is empty."""
+        """Return the end of a console's text, at most CONSOLE_BYTES; "" if it is empty or was closed."""
         with self._lock:
             return self._texts.get(instance_id, b"").decode(errors="replace")
 
     def result(self, instance_id: str) -> int | None:
-        """Return the exit code of a host's user data, or None while it runs."""
+        """Return the exit code of a host's user data, or None if it has not finished."""
         return read_result(self.text(instance_id))
 
     def publish(self) -> None:

@@ -73,7 +73,7 @@ class Distribution:
 
     @property
     def root(self) -> Root:
-        """Return the packages and diversions of its hosts' root file system."""
+        """Return the description of its hosts' root file system. `debian_root.root_of` creates the files."""
         packages = tuple(name for name in PACKAGES if not (self.bare and name == "awscli"))
         return Root(name=self.name, suite=self.suite, packages=packages, diversions=_DIVERSIONS)
 
@@ -96,9 +96,9 @@ DISTRIBUTIONS: Final = {
 def build(
     layer: Path, root: Path, distribution: Distribution, binds: tuple[Bind, ...], environment: Mapping[str, str]
 ) -> Image:
-    """Fill the empty directory `layer`, which is between a root and its hosts; return the image.
+    """Fill the empty directory `layer` with replaced programs and settings; return the image: this layer over `root`.
 
-    The layer contains replaced programs and settings.
+    Needs root. `environment` contains the variables of every process of the hosts.
     """
     make_devices(layer / "dev")
     for directory in (*SHARED_MOUNTS, "run/lock", "run/sshd", ".machine"):

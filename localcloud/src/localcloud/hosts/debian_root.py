@@ -25,7 +25,7 @@ class ImageError(LocalCloudError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Root:
-    """A root file system with a release's packages."""
+    """Description of a root file system with a release's packages. `root_of` creates the files."""
 
     name: str
     suite: str
@@ -44,12 +44,12 @@ class Root:
         ]
 
     def directory(self, cache: Path) -> Path:
-        """Return the root's directory in the cache. Its name depends on the packages."""
+        """Return the path of the root's directory in the cache. Its name depends on the packages and diversions."""
         made_by = "\0".join(self.command(Path()))
         return cache / f"{self.name}-{hashlib.sha256(made_by.encode()).hexdigest()[:12]}"
 
     def make(self, directory: Path) -> None:
-        """Create the root in a new directory, and print a note, because it takes a minute.
+        """Create the root in a new directory, which takes a minute. Print a note to stderr first.
 
         Raises ImageError if mmdebstrap is missing, or with its output if it fails.
         """
@@ -80,7 +80,7 @@ def default_cache(environment: Mapping[str, str]) -> Path:
 def root_of(root: Root, cache: Path) -> Path:
     """Return a root's directory. If it is missing, create it, which takes a minute and downloads 500 MB.
 
-    Raises ImageError with mmdebstrap's output.
+    Raises ImageError if mmdebstrap is missing, or with its output if it fails.
     """
     return make_once(root.directory(cache), root.make)
 

@@ -94,7 +94,7 @@ class FirstProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """Return the process's exit code, or None while it runs."""
+        """Return the process's exit code, or None while it runs. A negative code is the number of a fatal signal."""
         return self._unshare.poll()
 
     def terminate(self) -> None:
@@ -119,7 +119,7 @@ class FirstProcess:
 
 
 class Host(abc.ABC):
-    """One instance, with its own files and network."""
+    """One instance, with its own files and network. Creating it creates these; `boot` starts it."""
 
     grace_s: ClassVar[float]
     """Time for a shutdown, in seconds. As on AWS, services are stopped and notice that the node leaves."""
@@ -147,7 +147,10 @@ class Host(abc.ABC):
 
     @abc.abstractmethod
     def shut_down(self) -> None:
-        """Ask the host to shut down, as EC2 does with a terminated instance. Call `kill` afterwards."""
+        """Ask the host to shut down, as EC2 does with a terminated instance, and do not wait.
+
+        Call `wait_until` and `kill` afterwards.
+        """
 
     @property
     def agent(self) -> str:
@@ -168,7 +171,7 @@ class Host(abc.ABC):
 
     @property
     def exit_code(self) -> int | None:
-        """Return the exit code of the host, or None while it is running."""
+        """Return the exit code of the host, or None before its start and while it is running."""
         return None if self.process is None else self.process.exit_code
 
     def wait_until(self, deadline: float) -> None:

@@ -28,7 +28,10 @@ LIBRARY: Final = "usr/lib/localcloud/nfs_client.so"
 
 
 def compile_library(target: Path) -> None:
-    """Compile the library that delays opens and polls for locks. Raises LocalCloudError with the compiler's output."""
+    """Compile the library that delays opens and polls for locks to the file `target`.
+
+    Raises LocalCloudError with the compiler's output.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     open_ns = f"-DOPEN_NS={round(OPEN_S * 1e9)}L"
     words = [COMPILER, "-shared", "-fPIC", "-O2", open_ns, "-o", str(target), str(GUEST / "nfs_client.c")]

@@ -74,7 +74,8 @@ _DEVICE_LINKS: Final = {
 def build(layer: Path, binds: Sequence[Bind], environment: Mapping[str, str]) -> Image:
     """Fill the empty directory `layer` with all differences between this machine's root and a host's; return the image.
 
-    The layer is on a separate file system.
+    Needs root. The layer is on a separate file system. `environment` contains the variables of every process of the
+    hosts.
     """
     _hide(layer)
     make_devices(layer / "dev")
@@ -138,7 +139,7 @@ def _whiteout(path: Path) -> None:
 
 
 def make_devices(directory: Path) -> None:
-    """Create the devices of a host in the directory for its /dev."""
+    """Create the devices of a host in `directory`, which becomes its /dev. Needs root."""
     directory.mkdir(exist_ok=True)
     for name, (major, minor) in _DEVICES.items():
         os.mknod(directory / name, stat.S_IFCHR | 0o666, os.makedev(major, minor))

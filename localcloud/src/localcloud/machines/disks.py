@@ -77,7 +77,7 @@ class RootDisk:
 def node_disk(distribution: Distribution, environment: Mapping[str, str], cache: Path) -> RootDisk:
     """Return the disk of a distribution's nodes, with these variables in every process.
 
-    If the cache does not have it, it is created, which takes two minutes. Raises ImageError.
+    If the cache does not have the disk, it is created, which takes two minutes. Raises ImageError.
     """
     root = Root(
         name=f"{distribution.name}-machine",
@@ -131,9 +131,9 @@ def server_files() -> dict[str, File]:
 
 
 def shown_disk(binds: Sequence[Bind], cache: Path) -> Path | None:
-    """Return a disk with the directories of `start --mount`; None without this option. Raises ImageError.
+    """Return a disk with copies of the directories of `start --mount`; None without this option. Raises ImageError.
 
-    If a file in the directories has changed, a new disk is created, and earlier ones are kept.
+    If the cache has no disk with these directories, or a file has changed, it is created. Earlier disks are kept.
     """
     if not binds:
         return None

@@ -42,7 +42,10 @@ class ServerImage:
 
 
 class FileServer:
-    """The machine that serves one file system. Create it in a thread that lives as long as the machine."""
+    """The machine that serves one file system. Creating it starts the machine.
+
+    Create it in a thread that lives as long as the machine.
+    """
 
     def __init__(self, id: str, *, image: ServerImage, directory: Path, console: Path, router: Router) -> None:
         self.id, self.image, self.directory, self.router = id, image, directory, router

@@ -107,8 +107,8 @@ def _drive(disk: Disk) -> Sequence[str]:
 def accelerator(kernel: Path, device: Path = KVM) -> str:
     """Return `kvm` if a kernel boots with it, otherwise `tcg`, which is about ten times as slow.
 
-    An accessible device that creates machines is not sufficient. If this machine is itself a guest, KVM may not be able
-    to run a stock kernel.
+    The kernel is booted as a test, for 5 s at most, because an accessible device that creates machines is not
+    sufficient. If this machine is itself a guest, KVM may not be able to run a stock kernel.
     """
     if not os.access(device, os.R_OK | os.W_OK):
         return "tcg"

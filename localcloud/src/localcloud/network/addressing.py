@@ -38,9 +38,7 @@ def mac(private_ip: str) -> str:
 
 
 def uplink_addresses(index: int) -> tuple[str, str]:
-    """Return the addresses of the link between the internet and the router of VPC number `index` (from 0), in this
-    order.
-    """
+    """Return the two addresses of the link to VPC number `index` (from 0): the internet's, and the VPC's router's."""
     first = ipaddress.IPv4Address("100.64.1.0") + 4 * index
     return str(first + 1), str(first + 2)
 

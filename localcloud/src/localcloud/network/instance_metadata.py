@@ -143,7 +143,7 @@ class Tokens:
         self._lock = threading.Lock()
 
     def issue(self, address: str, ttl_s: int) -> str:
-        """Return a new token for the host at `address`, valid for `ttl_s` seconds."""
+        """Return a new token for the host at the private IP address `address`, valid for `ttl_s` seconds."""
         token = secrets.token_urlsafe(42)
         with self._lock:
             now = self._clock()
@@ -180,7 +180,7 @@ class MetadataServer(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.2}, name="metadata", daemon=True).start()
 
     def close(self) -> None:
-        """Stop the server."""
+        """Stop the server and close its listening socket."""
         self.shutdown()
         self.server_close()
 

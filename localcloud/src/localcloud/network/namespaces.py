@@ -63,7 +63,7 @@ def set_namespace(fd: int) -> None:
 
 
 def leave_mount_namespace() -> None:
-    """Move this process into a separate mount namespace. The machine does not see its mounts."""
+    """Move this process into a separate mount namespace. The machine does not see mounts that it makes from now on."""
     _call("unshare", CLONE_NEWNS)
     _call("mount", b"none", b"/", None, ctypes.c_ulong(MS_REC | MS_SLAVE), None)
 
@@ -110,7 +110,7 @@ def _enter(fd: int, action: Callable[[], T]) -> T:
 
 
 def run(command: Sequence[str], text: str = "") -> str:
-    """Run a system command with `text` as its input and return its output. Raises CommandError if it fails."""
+    """Run a system command with `text` as its input; return its output and errors. Raises CommandError if it fails."""
     done = subprocess.run(command, input=text, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if done.returncode != 0:
         raise CommandError(command, done.returncode, done.stdout)
@@ -118,7 +118,10 @@ def run(command: Sequence[str], text: str = "") -> str:
 
 
 class NetworkNamespace:
-    """Owner of a new network namespace. It exists until `close` is called and the last process in it has exited."""
+    """Owner of a new network namespace. It exists until `close` is called and the last process in it has exited.
+
+    `sysctls` has the format of `set_sysctls`.
+    """
 
     def __init__(self, sysctls: Mapping[str, str] | None = None) -> None:
         self.fd = _in_thread(lambda: _create({**_SYSCTLS, **(sysctls or {})}))

@@ -17,9 +17,9 @@ _HEADER_BYTES: Final = 12
 def lookup(snapshot: Snapshot, vpc_id: str, name: str, asker: str, outside: Mapping[str, str]) -> str:
     """Return the address of `name` for the instance with the address `asker`, or "" for an unknown name.
 
-    As on AWS, `fs-ID.efs.REGION.amazonaws.com` is the mount target in the asker's zone, and
-    `ZONE.fs-ID.efs.REGION.amazonaws.com` is the mount target in another zone. An FSx file system has one address for
-    all zones. `outside` has the addresses of the reachable hosts of the real internet.
+    `name` is in lower case, without the trailing dot. As on AWS, `fs-ID.efs.REGION.amazonaws.com` is the mount target
+    in the asker's zone, and `ZONE.fs-ID.efs.REGION.amazonaws.com` is the mount target in another zone. An FSx file
+    system has one address for all zones. `outside` has the addresses of the reachable hosts of the real internet.
     """
     instances = [instance for instance in snapshot.instances if instance.vpc_id == vpc_id]
     for instance in instances:

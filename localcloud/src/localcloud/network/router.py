@@ -75,7 +75,10 @@ class Router:
         fd_poller.watch(self._names.fileno(), self._resolve)
 
     def apply(self, snapshot: Snapshot, cut: Iterable[str]) -> None:
-        """Update rules, addresses and services to match the snapshot. Drop all packets of the addresses in `cut`."""
+        """Update rules, addresses and services to match the snapshot. Raises CommandError or OSError.
+
+        `cut` contains private addresses. All packets from and to them are dropped.
+        """
         self._snapshot = snapshot
         self._instances = {i.private_ip: i for i in snapshot.instances if i.vpc_id == self.vpc_id}
         self._load(nftables.ruleset(snapshot, self.vpc_id, cut))
@@ -102,7 +105,7 @@ class Router:
         self.namespace.set_sysctls({f"ipv4/neigh/{name}/proxy_delay": "0" for name in names})
 
     def disconnect(self, instances: Iterable[Instance]) -> None:
-        """Remove the links of instances. Raises CommandError if a link does not exist."""
+        """Remove the links that `connect` made for these instances. Raises CommandError if a link does not exist."""
         self.namespace.ip([f"link delete {addressing.interface(instance.id)}" for instance in instances])
 
     def close(self) -> None:
