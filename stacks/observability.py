@@ -62,7 +62,7 @@ class Telemetry(Construct):
         return tuple(group.ref for group in (self.node_logs, self.run_logs) if group)
 
     def parameter(self, role: str) -> str:
-        """Return the name of the parameter with the agent's configuration for a role; "" without an agent."""
+        """Return the name of the SSM parameter with the agent's configuration for a role; "" without an agent."""
         found = self._parameters.get(role)
         return found.ref if found else ""
 

@@ -139,7 +139,7 @@ def may_have_gpus(instance_type: str) -> bool:
 
 
 def compact(script: str, *, indented: bool = False) -> str:
-    """Remove a script's blank lines, comment lines and indentation, which count against the limit on user data.
+    """Return a script without blank lines, comment lines and indentation, which count against the limit on user data.
 
     The `#!` line is kept. With `indented`, for Python, four spaces of indentation become one. Shell scripts must not
     contain multi-line text that depends on indentation.

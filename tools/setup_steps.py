@@ -65,7 +65,7 @@ class Log:
 
 
 def key_of(*parts: str | Path) -> str:
-    """Return one hash of texts and the contents of files."""
+    """Return one hash of all parts: of texts, and of the contents of files, which are given as paths."""
     total = hashlib.sha256()
     for part in parts:
         data = part.read_bytes() if isinstance(part, Path) else part.encode()

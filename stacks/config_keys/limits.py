@@ -113,5 +113,5 @@ class LimitKeys:
 
     @property
     def tag_values(self) -> dict[str, str]:
-        """Return the tags as a dict."""
+        """Return the values of the configured tags, by key."""
         return {key: value for key, _, value in (text.partition("=") for text in self.tags)}

@@ -151,7 +151,7 @@ class NetworkKeys:
 
     @property
     def interface_endpoints(self) -> tuple[str, ...]:
-        """Return the services that get an interface endpoint; none in an existing VPC."""
+        """Return the services, such as `ecr.api`, that get an interface endpoint; () in an existing VPC."""
         chosen = () if self.vpc_id else self.vpc_endpoints
         return tuple(service for name, each in INTERFACE_ENDPOINTS.items() if name in chosen for service in each)
 

@@ -71,7 +71,7 @@ def stage(folder: Path) -> None:
 
 
 def source_text(path: str) -> str:
-    """Return a page that shows a file of code. It is excluded from the search."""
+    """Return a page that shows a file of code. The search leaves it out. `path` is relative to the repository."""
     file = ROOT / path
     head = f"---\nsearch:\n  exclude: true\n---\n\n# {path}\n\n"
     text = file.read_text(encoding="utf-8").rstrip()
@@ -79,7 +79,10 @@ def source_text(path: str) -> str:
 
 
 def anchor(heading: str, separator: str = "-") -> str:
-    """Return the anchor of a heading in GitHub's form, so that links work there and here: "Try it!" gives "try-it"."""
+    """Return the anchor of a heading in GitHub's form, so that links work there and here: "Try it!" gives "try-it".
+
+    `separator` replaces blanks. MkDocs passes it.
+    """
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", separator)
 
 

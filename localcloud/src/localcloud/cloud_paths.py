@@ -19,7 +19,7 @@ class BadNameError(LocalCloudError, ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Paths of one cloud's files. Both directories are removed when the cloud stops."""
+    """Paths of one cloud's files. The directories `run` and `data` are removed when the cloud stops."""
 
     name: str
     """1 to 32 of a-z, 0-9 and -, starting with a letter."""

@@ -35,7 +35,7 @@ class AlreadyRunningError(LocalCloudError):
 
 
 class StartError(LocalCloudError, ChildProcessError):
-    """The cloud was not ready in time, or its daemon exited before, with its last log lines in the message."""
+    """The daemon exited before it was ready, and the message has its last log lines; or it was not ready in time."""
 
 
 def start(options: Options) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Distribution:
 
     @property
     def parameter(self) -> str:
-        """Return the public SSM parameter with the id of the release's newest image."""
+        """Return the name of the public SSM parameter that contains the id of the release's newest image."""
         return f"/aws/service/debian/release/{self.release.removeprefix('debian-')}/latest/amd64"
 
     @property

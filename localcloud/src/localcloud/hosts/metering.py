@@ -87,7 +87,7 @@ def load(
 
 
 class Meter:
-    """Measures all hosts. The caller does so when `due` is True: once a minute, or `speed` times as often."""
+    """Measures all hosts. Call `measure` when `due` is True: once a minute, or `speed` times as often."""
 
     def __init__(self, speed: float, clock: Callable[[], float] = time.monotonic, *, cpus: float = 0.0) -> None:
         """Take `cpus`, the processor time of each host in processors, or 0 for a fair share of the machine."""
@@ -101,8 +101,9 @@ class Meter:
         return self._clock() - self._last >= MINUTE_S / self._speed
 
     def measure(self, hosts: Iterable[tuple[Instance, int]]) -> list[HostLoad]:
-        """Return each host's load since the previous measurement. A host without a previous measurement is omitted.
+        """Measure all hosts, and return each host's load since the previous measurement.
 
+        A host without a previous measurement, or that is not running, is omitted.
         `hosts`: each instance with the pid of its host's first process (0: not running).
         """
         now = self._clock()

@@ -1,4 +1,7 @@
-"""The addresses of the cloud and of its VPCs, and the `ip` commands that set them. Pure functions."""
+"""The addresses of the cloud and of its VPCs, and the `ip` commands that set them, without the word `ip`.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def leave_mount_namespace() -> None:
 
 
 def mount_tmpfs(path: Path, options: str) -> None:
-    """Mount an empty memory file system at `path`."""
+    """Mount an empty memory file system at `path`. `options` are mount options, such as `mode=755`. Raises OSError."""
     _call("mount", b"localcloud", os.fsencode(path), b"tmpfs", ctypes.c_ulong(0), options.encode())
 
 
@@ -144,12 +144,12 @@ class NetworkNamespace:
         return _enter(self.fd, action)
 
     def ip(self, commands: Sequence[str]) -> None:
-        """Run a batch of `ip` commands in the namespace. Raises CommandError."""
+        """Run a batch of `ip` commands, given without the word `ip`, in the namespace. Raises CommandError."""
         if commands:
             self.enter(lambda: run(["ip", "-batch", "-"], "\n".join(commands) + "\n"))
 
     def tc(self, commands: Sequence[str]) -> None:
-        """Run a batch of `tc` commands in the namespace. Raises CommandError."""
+        """Run a batch of `tc` commands, given without the word `tc`, in the namespace. Raises CommandError."""
         if commands:
             self.enter(lambda: run(["tc", "-batch", "-"], "\n".join(commands) + "\n"))
 
@@ -175,7 +175,7 @@ class NetworkNamespace:
         self.enter(wait)
 
     def listen(self, address: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
-        """Open a bound socket in the namespace. A stream socket also listens."""
+        """Open a bound socket in the namespace. A stream socket also listens. Raises OSError."""
         return self.enter(lambda: _listen(address, port, kind))
 
     def close(self) -> None:

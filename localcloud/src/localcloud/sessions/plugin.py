@@ -23,7 +23,10 @@ _BLOCK_BYTES: Final = 1 << 16
 
 
 def main(arguments: list[str]) -> int:
-    """Run the plugin; return its exit status: 1 after an error, which is printed, and 2 for wrong arguments."""
+    """Connect standard input and output to the session in `arguments` until it ends, or print the version.
+
+    Return the exit status: 1 after an error, which is printed, 2 for wrong arguments, else 0.
+    """
     if arguments == ["--version"]:
         print(VERSION)
         return 0

@@ -76,7 +76,7 @@ class Tail:
     def ship(self) -> None:
         """Send all complete new lines, and create missing streams.
 
-        An error is raised. The next call continues with the lines that were not sent.
+        Raises the errors of the destination `to`. The next call continues with the lines that were not sent.
         """
         for source in self.sources:
             for path, stream in source.files().items():

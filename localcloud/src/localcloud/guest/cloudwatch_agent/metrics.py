@@ -33,7 +33,10 @@ class Sample:
 
 
 def take(proc: Path, root: Path, at_s: float) -> Sample:
-    """Return the counters of the host at this moment. `proc` and `root` are its /proc and its root directory."""
+    """Return the counters of the host at this moment. `proc` and `root` are its /proc and its root directory.
+
+    `at_s` is the time of the sample, in seconds of any clock.
+    """
     cpu_s, memory_bytes = 0.0, 0
     for directory in proc.iterdir():
         if directory.name.isdigit():
@@ -72,7 +75,10 @@ def _memory_bytes(directory: Path) -> int:
 
 
 def read_network(text: str) -> dict[str, int]:
-    """Parse /proc/net/dev: return bytes and dropped packets, received and sent, of all interfaces except loopback."""
+    """Parse /proc/net/dev: return bytes and dropped packets of all interfaces except loopback together.
+
+    The keys are bytes_recv, drop_in, bytes_sent and drop_out.
+    """
     totals = dict.fromkeys(("bytes_recv", "drop_in", "bytes_sent", "drop_out"), 0)
     for line in text.splitlines():
         name, colon, rest = line.partition(":")
@@ -87,8 +93,8 @@ def read_network(text: str) -> dict[str, int]:
 def figures(before: Sample, now: Sample, *, cpus: int, memory_bytes: int) -> dict[str, dict[str, float]]:
     """Return the metrics from two samples, by section of the configuration and name, such as mem and used_percent.
 
-    Processor and network values are for the time between the samples, all others are those of `now`. `memory_bytes` is
-    the machine's total memory.
+    Processor and network values are for the time between the samples, all others are those of `now`. `cpus` is the
+    machine's number of processors, `memory_bytes` its total memory.
     """
     elapsed_s = max(now.at_s - before.at_s, 1e-3)
     busy = 100 * (now.cpu_s - before.cpu_s) / elapsed_s / cpus
