@@ -66,7 +66,12 @@ def ask_aws(region: str) -> PriceList:
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line. Exits with status 2 if the options do not fit together."""
     parser = argparse.ArgumentParser(prog="python -m tools.price_list", description="Write the table of prices.")
-    parser.add_argument("--region", action="append", required=True, help="may be repeated, but not with --recording")
+    parser.add_argument(
+        "--region",
+        action="append",
+        required=True,
+        help="region of the prices; may be repeated, but not with --recording",
+    )
     parser.add_argument("--recording", type=Path, help="file with recorded prices, instead of AWS")
     parser.add_argument("--date", default="", help="date of the recording, for example 2026-07-20")
     parser.add_argument("--source", default="", help="origin of the recording")

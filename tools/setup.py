@@ -276,7 +276,7 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\nset-up interrupted; `make setup` continues from here", file=sys.stderr)
         return 130
-    print_line(f"set up in {time.monotonic() - started:.1f} s")
+    print_line(f"set-up complete after {time.monotonic() - started:.1f} s")
     return 0
 
 
