@@ -113,7 +113,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     command = add("interrupt", "interrupt a spot instance, after a notice in its metadata", _interrupt)
     add_instance(command)
-    command.add_argument("--notice", type=_notice_s, default=120.0, metavar="SECONDS", help="default: 120, as on AWS")
+    command.add_argument(
+        "--notice",
+        type=_notice_s,
+        default=120.0,
+        metavar="SECONDS",
+        help="time between the notice and the interruption (default: 120, as on AWS)",
+    )
     command.add_argument(
         "--recommendation", action="store_true", help="send only a rebalance recommendation, without an interruption"
     )
@@ -260,7 +266,10 @@ def _exec(arguments: argparse.Namespace) -> int:
         sys.stderr.flush()
         return done.returncode
     if not host["pid"]:
-        raise LocalCloudError(f"host {host['instance_id']} is not running; `logs` prints its console")
+        raise LocalCloudError(
+            f"host {host['instance_id']} is not running; print its console with: "
+            f"python -m localcloud logs --name {arguments.name} {host['instance_id']}"
+        )
     with contextlib.suppress(OSError):  # it exited meanwhile, or the user is not root: nsenter reports it
         cpu_limit.join(host["pid"])
     argv = ["nsenter", "--target", str(host["pid"]), "--all", "--root", "--wd", "--", *_command(arguments)]

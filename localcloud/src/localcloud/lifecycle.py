@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from localcloud import cleanup
 from localcloud.cloud_paths import Layout
@@ -35,7 +35,7 @@ class AlreadyRunningError(LocalCloudError):
 
 
 class StartError(LocalCloudError, ChildProcessError):
-    """The daemon exited before it was ready, and the message has its last log lines; or it was not ready in time."""
+    """The daemon exited before it was ready, or was not ready in time. The message has the last lines of its log."""
 
 
 def start(options: Options) -> dict[str, Any]:
@@ -49,8 +49,8 @@ def start(options: Options) -> dict[str, Any]:
     lock = acquire(layout)
     if lock < 0:
         raise AlreadyRunningError(
-            f"an embedded cloud named {options.name} is already running; "
-            f"stop it with: python -m localcloud stop --name {options.name}"
+            f"an embedded cloud named {options.name} is already running; choose another --name, or stop it with: "
+            f"python -m localcloud stop --name {options.name}"
         )
     cleanup.remove(layout)
     make_directory(layout.run)
@@ -64,13 +64,11 @@ def start(options: Options) -> dict[str, Any]:
         try:
             while not layout.state.exists():
                 if supervisor.poll() is not None:
-                    output.seek(0)  # the supervisor has removed the file, which is still open here
-                    last = "".join(output.readlines()[-15:]).rstrip()
-                    raise StartError(f"the embedded cloud {options.name} did not start:\n{last}")
+                    raise StartError(f"the embedded cloud {options.name} did not start:\n{_last_lines(output)}")
                 if time.monotonic() > deadline:
                     raise StartError(
                         f"the embedded cloud {options.name} was not ready within {_START_TIMEOUT_S:.0f} s; try again "
-                        "when this machine is less busy"
+                        f"when this machine is less busy. The end of its log:\n{_last_lines(output) or 'nothing'}"
                     )
                 time.sleep(0.01)
         except BaseException:
@@ -80,6 +78,12 @@ def start(options: Options) -> dict[str, Any]:
                 supervisor.wait()
             raise
     return read_state(layout)
+
+
+def _last_lines(log: TextIO) -> str:
+    """Return the last 15 lines of a cloud's open log. The supervisor may have removed the file."""
+    log.seek(0)
+    return "".join(log.readlines()[-15:]).rstrip()
 
 
 def check(options: Options) -> None:
