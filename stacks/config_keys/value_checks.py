@@ -26,15 +26,16 @@ BUCKET: Final = r"(?!(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?:/|$))[a-z0-9](?:[a-z0-9-]|\
 
 
 class ConfigError(ValueError):
-    """Report an invalid value in the cluster's configuration.
+    """Report an invalid value in the cluster's configuration, or an invalid cdk.json.
 
-    Carries `key` (as in cdk.json), `value` and `rule`.
+    Carries `key` (as in cdk.json), `value` and `rule`. If the whole file is invalid, `key` is "", and `value` is the
+    file's path or None.
     """
 
     def __init__(self, key: str, value: object, rule: str) -> None:
         self.key, self.value, self.rule = key, value, rule
-        place = f"cluster.{key}" if key else "cdk.json"
-        super().__init__(f"{place}: {rule}" if value is None else f"{place} = {shown(value)}: {rule}")
+        place = f"cluster.{key}" if key else "cdk.json" if value is None else str(value)
+        super().__init__(f"{place} = {shown(value)}: {rule}" if key and value is not None else f"{place}: {rule}")
 
 
 def shown(value: object) -> str:
@@ -94,18 +95,19 @@ def parse_network(key: str, value: str) -> ipaddress.IPv4Network:
     try:
         found = ipaddress.IPv4Network(value)
     except ValueError as error:
-        raise ConfigError(key, value, f"must be an IPv4 network such as {_meant(value)} ({error})") from None
+        example = _meant(value, "10.0.0.0/16" if key == "vpc_cidr" else "198.18.0.7/32")
+        raise ConfigError(key, value, f"must be an IPv4 network such as {example} ({error})") from None
     if str(found) != value:
         raise ConfigError(key, value, f"must be written as {found}")
     return found
 
 
-def _meant(value: str) -> ipaddress.IPv4Network:
-    """Return the network to suggest in a message: `value` without its host bits, or an example if it is invalid."""
+def _meant(value: str, example: str) -> str:
+    """Return the network to suggest in a message: `value` without its host bits, or `example` if it is invalid."""
     try:
-        return ipaddress.IPv4Network(value, strict=False)
+        return str(ipaddress.IPv4Network(value, strict=False))
     except ValueError:
-        return ipaddress.IPv4Network("198.18.0.7/32")
+        return example
 
 
 def coerce(key: str, value: Any, kind: str) -> Any:

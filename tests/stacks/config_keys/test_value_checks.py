@@ -133,6 +133,13 @@ def test_error_shows_path_in_cdk_json_and_value_if_any() -> None:
     assert str(ConfigError("days", 8, "is too long")) == "cluster.days = 8: is too long"
     assert str(ConfigError("days", None, "is missing")) == "cluster.days: is missing"
     assert str(ConfigError("", None, "is no object")) == "cdk.json: is no object"
+    assert str(ConfigError("", "/lab/cdk.json", "is no object")) == "/lab/cdk.json: is no object"
+
+
+def test_example_of_a_network_fits_its_key() -> None:
+    for key, example in ("vpc_cidr", "10.0.0.0/16"), ("ssh_cidr", "198.18.0.7/32"):
+        with pytest.raises(ConfigError, match=f"must be an IPv4 network such as {example}"):
+            parse_network(key, "here")
 
 
 @pytest.mark.parametrize(
