@@ -31,7 +31,9 @@ class GroupTask:
     name: str
     """Name shown on other machines while this task changes the size."""
     yes: bool
+    """Whether questions are answered with yes, without asking."""
     report: Callable[[str], None]
+    """Called with each line about progress."""
     force: bool = False
     """Whether to take nodes of live runs, after stopping the runs."""
 

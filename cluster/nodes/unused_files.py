@@ -31,7 +31,7 @@ _BATCH: Final = 200
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Leftover:
-    """A directory that `fab clean` may remove, or may not while it is used."""
+    """A directory that `fab clean` lists, and removes unless it is `used`."""
 
     place: str
     """`shared file system`, or a node's name for a directory on its own disk."""

@@ -61,11 +61,10 @@ def chosen_file(directory: Path, script: str = "") -> str:
 
 
 def notes(directory: Path, chosen: str) -> list[str]:
-    """Return notes for the user: which file is used and which are not, or how to install the packages of an unused
-    file.
+    """Return notes for the user: which file with packages is used and which are not, or how to use another one.
 
     `chosen` is the file that is used, or "". Without it, only the first of the other files is named. Returns [] for
-    requirements.txt alone.
+    requirements.txt alone. Raises RequirementsError for an invalid pyproject.toml, even if it is not used.
     """
     # A requirement such as `.` uses setup.py.
     names = [name for name in (*READ, *EXPORTS) if name != chosen and not (chosen and name.startswith("setup."))]
@@ -152,7 +151,8 @@ def credentials(directory: Path, environ: Mapping[str, str]) -> dict[str, tuple[
     """Return user and password by host name, for hosts in netrc, and by URL, for indexes that this machine signs in to.
 
     The URL of an index is without the user, as https://HOST:PORT/PATH. An index without a password of its own gets that
-    of its host in netrc. Invalid URLs are skipped, because uv reports them.
+    of its host in netrc. Invalid URLs are skipped, because uv reports them. An unreadable netrc only prints a warning.
+    Raises RequirementsError for an invalid pyproject.toml in `directory`.
     """
     hosts = _netrc(expanded(environ.get("NETRC") or "~/.netrc"))
     found = dict(hosts)
