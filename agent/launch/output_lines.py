@@ -122,7 +122,7 @@ def check_read(descriptor: int) -> None:
     poll = select.poll()
     poll.register(descriptor, 0)
     if any(event & select.POLLERR for _, event in poll.poll(0)):
-        raise BrokenPipeError("mpirun's daemon has exited")
+        raise BrokenPipeError("the process that reads the output has exited")
 
 
 def unread(descriptor: int) -> int:

@@ -323,7 +323,7 @@ def _read(file: Path) -> Manifest:
     try:
         return Manifest.from_text(read_listed(file, MAX_MANIFEST_BYTES).decode("ascii"))
     except ManifestError as error:
-        raise ManifestError(f"{file}: {error}") from None
+        raise ManifestError(f"{file}: {error}; `fab stage-data` writes it again") from None
 
 
 def _write(file: Path, manifest: Manifest) -> None:

@@ -53,6 +53,8 @@ def test_cmake_must_be_in_range_of_horovod() -> None:
     with pytest.raises(NotCoveredError, match=r"pip install 'cmake<3\.27'"):
         check_cmake("cmake version 4.0.0", cuda=False)
     check_cmake("cmake version 3.31.6", cuda=False)
+    with pytest.raises(NotCoveredError, match="CMake reports 'garbage' instead of a version"):
+        check_cmake("garbage", cuda=False)
     with pytest.raises(NotCoveredError, match=r"3\.27"):
         check_cmake("cmake version 3.31.6", cuda=True)
 
@@ -105,7 +107,7 @@ def test_installed_tools_are_found_without_importing_tensorflow() -> None:
     root = Path(__file__).parents[3]
     finished = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     version, has_headers, imported = finished.stdout.split()
-    assert version_pair(version) >= (2, 15)
+    assert version_pair(version, "TensorFlow") >= (2, 15)
     assert (has_headers, imported) == ("True", "False")
 
 
