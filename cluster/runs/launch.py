@@ -17,6 +17,7 @@ from agent.spec.run import RunSpec
 from agent.spec.run_limits import RunLimits
 from agent.spec.submission import Submission
 from cluster.aws import worker_limits
+from cluster.aws.inventory import refresh
 from cluster.cli import INTERRUPTED_STATUS
 from cluster.cli.task import Json
 from cluster.errors import UsageError
@@ -120,10 +121,17 @@ class Launch:
         return occupied.choice(found, count, queueing=self.queue)
 
     def configured(self, spec: RunSpec) -> RunSpec:
-        """Return the spec with the address of the wheelhouse, and the minimum speeds of its nodes by their types."""
-        spec = dataclasses.replace(spec, horovod_wheelhouse=self.session.config.wheelhouse)
-        types = {instance.id: instance.type for instance in self.session.load_inventory().instances}
-        return with_floors(spec, types, efa=self.session.config.efa)
+        """Return the spec with the address of the wheelhouse, and the minimum speeds of its nodes by their types.
+
+        If the spec has nodes that joined after AWS was asked, the session's inventory is read again. Raises AwsError.
+        """
+        session = self.session
+        inventory = session.load_inventory()
+        if {host.instance_id for host in spec.hosts} - {instance.id for instance in inventory.instances}:
+            inventory = session.loaded_inventory = refresh(session.aws, inventory.stack)
+        types = {instance.id: instance.type for instance in inventory.instances}
+        spec = dataclasses.replace(spec, horovod_wheelhouse=session.config.wheelhouse)
+        return with_floors(spec, types, efa=session.config.efa)
 
     def estimate(
         self, settings_of: Callable[[int], Settings], nodes: int, ranks_per_node: str, *, restarts: int
@@ -173,7 +181,6 @@ class Launch:
             self.progress(line)
         session = self.session
         origin = origin_of(
-            spec,
             self._roots.result(),
             aws=session.aws,
             inventory=session.load_inventory(),

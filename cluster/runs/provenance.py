@@ -11,10 +11,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.spec.run import RunSpec
 from agent.spec.submission import DIFF_LIMIT, Origin
 from cluster.aws.client import Aws
-from cluster.aws.inventory import Inventory, refresh
+from cluster.aws.inventory import Inventory
 from cluster.aws.prices import Prices
 from cluster.aws.stack import Stack, read_template
 from cluster.cli import CODE, IS_INSTALLED, VERSION
@@ -29,7 +28,7 @@ PRICE_WAIT_S = 1.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Roots:
-    """Parts of a run's origin that are known before the run is specified."""
+    """Parts of a run's origin that are known before its nodes."""
 
     diff: str
     started_by: Mapping[str, str]
@@ -49,22 +48,12 @@ def read_roots(aws: Aws, stack: Stack, source: Path, without: Collection[str] = 
     return Roots(diff=read_diff(source, without), started_by=run_owner.identify(aws), template_sha256=template)
 
 
-def origin_of(
-    spec: RunSpec,
-    known: Roots,
-    *,
-    aws: Aws,
-    inventory: Inventory,
-    prices: Prices,
-    config: ClusterConfig,
-) -> Origin:
+def origin_of(known: Roots, *, aws: Aws, inventory: Inventory, prices: Prices, config: ClusterConfig) -> Origin:
     """Return the origin of a run that starts now: its cluster, machines, prices, configuration and changes.
 
-    Waits up to PRICE_WAIT_S for prices. The inventory is read again if the worker group has grown for this run. Of the
-    changes, only the first DIFF_LIMIT characters are kept.
+    Waits up to PRICE_WAIT_S for prices. `inventory` must have the run's nodes. Of the changes, only the first
+    DIFF_LIMIT characters are kept.
     """
-    if {host.instance_id for host in spec.hosts} - {instance.id for instance in inventory.instances}:
-        inventory = refresh(aws, inventory.stack)
     kinds = {instance.id: instance.type for instance in inventory.instances}
     spot = tuple(instance.id for instance in inventory.instances if instance.spot)
     bought = sorted({*(kinds[id] for id in spot), *config.worker_types}) if spot else []

@@ -19,7 +19,7 @@ from cluster.runs.recipe_or_program import Training
 from cluster.runs.supervisor_client import Begun
 from cluster.session import Session
 from tests.cluster.runs.test_run_spec import make_launch
-from tests.factories import make_inventory
+from tests.factories import make_instance, make_inventory, make_nodes, make_spec
 
 
 @pytest.fixture
@@ -59,6 +59,16 @@ def test_run_is_submitted_with_the_clusters_limit_of_replacements(started: Launc
     wanted = Replacements(group=started.session.stack.worker_group, region="us-east-1", max_per_hour=4)
     assert sent[0].spec.replacements == wanted
     assert RunSpec.from_json(sent[0].spec.to_json()) == sent[0].spec
+
+
+def test_nodes_that_joined_after_aws_was_asked_have_minimum_speeds(
+    started: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown = make_inventory(3, instances=tuple(make_instance(index, type="p5.48xlarge") for index in (1, 2, 3)))
+    monkeypatch.setattr(launch, "refresh", lambda *_: grown)
+    spec = make_spec(hosts=make_nodes(3, kind="x86_64-sm90-py3.12", slots=8))
+    assert started.configured(spec).floors.matmul_tflops == 494.5
+    assert started.session.load_inventory() is grown
 
 
 def test_run_without_an_estimate_has_none_in_its_record(started: Launch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from cluster.cli import VERSION
 from cluster.runs import provenance
 from cluster.runs.provenance import Roots, git_commit, origin_of, read_diff, template_sha256
 from stacks.config import ClusterConfig
-from tests.factories import make_instance, make_inventory, make_master_instance, make_nodes, make_spec
+from tests.factories import make_instance, make_inventory, make_master_instance
 
 
 def git(directory: Path, *words: str) -> None:
@@ -55,8 +55,7 @@ def test_origin_has_spot_instances_and_requested_prices(tmp_path: Path) -> None:
         instances = (make_master_instance(), make_instance(1), make_instance(2, spot=spot))
         inventory = make_inventory(2, instances=instances)
         roots = Roots(diff="", started_by={}, template_sha256="")
-        spec = make_spec(hosts=make_nodes(2))
-        return origin_of(spec, roots, aws=aws, inventory=inventory, prices=prices, config=ClusterConfig())
+        return origin_of(roots, aws=aws, inventory=inventory, prices=prices, config=ClusterConfig())
 
     found = origin(spot=True)
     assert (found.spot, found.spot_usd_per_hour) == (("i-00000002",), {"c5.2xlarge": 0.4})
