@@ -69,8 +69,17 @@ class Case:
         return dataclasses.replace(self, chunks=2, steps=1)
 
 
-TRAINING: Final = ("mpi", "gloo", "pair", "one", "mwms", "ddp")
-COMPARED: Final = (("mpi", "pair"), ("gloo", "pair"), ("mpi", "one"), ("mpi", "mwms"), ("mpi", "ddp"))
+TRAINING: Final = ("mpi", "gloo", "pair", "one", "loop", "mwms", "ddp")
+ALONE: Final = ("one", "loop")
+"""Ways with a single process."""
+COMPARED: Final = (
+    ("mpi", "pair"),
+    ("gloo", "pair"),
+    ("mpi", "one"),
+    ("one", "loop"),
+    ("mpi", "mwms"),
+    ("mpi", "ddp"),
+)
 CASES: Final = {
     "LeNet": Case(
         ways=TRAINING,
@@ -158,7 +167,7 @@ def processes(way: str, case: Case, directory: Path) -> list[Process]:
         case _:
             # Horovod's thread, which each process starts, sleeps.
             idle = {CYCLE_TIME: "1000"}
-            return [Process(command=rank, environ=place | idle) for place in (local[:1] if way == "one" else local)]
+            return [Process(command=rank, environ=place | idle) for place in (local[:1] if way in ALONE else local)]
 
 
 def _launched(program: tuple[str, ...], run: Path) -> Process:
@@ -215,7 +224,7 @@ def speed(way: str, case: Case, found: Sequence[Mapping[str, Any]], max_others: 
     A chunk is disturbed if other processes used more than `max_others` of the processes' cores. Raises RuntimeError if
     the processes did not train together.
     """
-    count, together = (1 if way == "one" else 2), (1 if way in ("one", "pair") else 2)
+    count, together = (1 if way in ALONE else 2), (1 if way in (*ALONE, "pair") else 2)
     if len(found) != count or any(len(each["chunks"]) != case.chunks for each in found):
         chunks = ", ".join(str(len(each["chunks"])) for each in found) or "none"
         raise RuntimeError(f"{way}: expected {case.chunks} chunks of times from {count} processes, but got {chunks}")

@@ -91,13 +91,17 @@ def by_payload(work: Work, setup: RankSetup) -> None:
 
 
 def by_strategy(work: Work, setup: RankSetup) -> None:
-    """Time MultiWorkerMirroredStrategy in a custom loop, as in TensorFlow's guide. Each worker has its own images."""
+    """Time a custom loop as in TensorFlow's guide, alone or with MultiWorkerMirroredStrategy.
+
+    Each worker has its own images.
+    """
     import keras
     import numpy as np
     import tensorflow as tf
 
     set_up_tensorflow(setup, 0)
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    together = work.way == "mwms"
+    strategy = tf.distribute.MultiWorkerMirroredStrategy() if together else tf.distribute.get_strategy()
     known = network(work.network)
     draw = np.random.default_rng(int(os.environ["HOROVOD_LOCAL_RANK"]))
     images = tf.constant(draw.integers(0, 256, (work.batch, *known.image_shape), np.uint8))
@@ -175,7 +179,7 @@ def main(text: str) -> None:
     """Time the steps of the `Work` in the JSON `text`, in its way, and write the times."""
     work = Work(**json.loads(text))
     setup = set_up_rank(settings_of(work.cell, work.bench), os.environ)
-    take = {"mwms": by_strategy, "tcp": by_tcp}.get(work.way, by_payload)
+    take = {"mwms": by_strategy, "loop": by_strategy, "tcp": by_tcp}.get(work.way, by_payload)
     take(work, setup)
 
 
