@@ -137,7 +137,7 @@ def test_reference_describes_every_key_flag_and_changed_setting() -> None:
         assert len(line.split("|")[4].strip()) > 10, line
     for name, task in task_modules.collection().tasks.items():
         section = tasks.split(f"\n## fab {name}\n")[1].split("\n## ")[0]
-        assert [flag.parameter for flag in task.flags if f"| {flag.help} |" not in section] == []
+        assert [flag.parameter for flag in task.flags if f"| {flag.described} |" not in section] == []
     for recipe in RECIPES:
         section = recipes.split(f"\n## {recipe.name}\n")[1].split("\n## ")[0]
         assert [each.flag for each in settings_of(recipe) if each.differs and f"| `{each.flag}` |" not in section] == []
