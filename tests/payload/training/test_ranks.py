@@ -159,7 +159,7 @@ def test_infinite_weights_stop_all_ranks_and_keep_the_last_good_checkpoint(
     for rank in together:
         found = rank["diverged"]
         assert re.match(
-            r"DivergedError: the loss became nan at epoch 2, step 2, learning rate [\d.e-]+; lower", found["said"]
+            r"DivergedError: the loss became nan at epoch 2, step 2, learning rate [\d.e-]+; use lower", found["said"]
         )
         assert found["kept"] == ["step-00000003"]
         assert found["resumed_from"] == "step-00000003"
