@@ -18,7 +18,7 @@ from cluster.report import output_formats
 from cluster.report.run_files import document, number
 from cluster.report.run_report import VALIDATION_ACCURACY, trial_of
 from cluster.report.shown_values import percent, plain
-from cluster.report.sweep import accuracy, accuracy_headline, latest
+from cluster.report.sweep import accuracy, accuracy_headline, one_per_number
 from cluster.runs import run_owner
 from cluster.runs.run_tables import describe_trial
 from cluster.terminal.units import duration, span
@@ -187,7 +187,7 @@ class Sweep:
     @functools.cached_property
     def runs(self) -> list[Run]:
         """Return one run for each number in the sweep: the first that succeeded, or else the last one."""
-        return latest(self.every)
+        return one_per_number(self.every)
 
     @property
     def counts(self) -> dict[str, int]:

@@ -65,7 +65,7 @@ class SweepReport:
         return [key for key in SHOWN if any(group.figures.get(key) for group in self.succeeded.repeats)]
 
 
-def latest(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def one_per_number(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return one run for each number in the sweep, in order: the first that succeeded, or else the last one.
 
     `states` are the runs' states, oldest first. A number has several runs if the sweep was resumed.
@@ -81,7 +81,7 @@ def latest(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def sweep_report(sweep: str, states: Sequence[Mapping[str, Any]], reports: Sequence[RunReport]) -> SweepReport:
     """Build the report of a sweep from the states of its runs, and the reports of those that succeeded.
 
-    `states` has one run for each number, as `latest` returns them. A run without a report counts as unfinished.
+    `states` has one run for each number, as `one_per_number` returns them. A run without a report counts as unfinished.
     """
     done = {report.run_id for report in reports}
     unfinished = tuple(

@@ -138,15 +138,15 @@ def compare_sweep(session: Session, name: str, format: str, into: str, *, archiv
     belongs to the sweep.
     """
     from cluster.report import chosen_runs, output_formats
-    from cluster.report.sweep import combinations_table, latest, sweep_report, unfinished_table
+    from cluster.report.sweep import combinations_table, one_per_number, sweep_report, unfinished_table
 
     kinds = output_formats.parse_formats(format, output_formats.SWEEP_FORMATS)
     paths = output_formats.destinations(into, chosen_runs.RUNS / name, kinds)  # rejects an invalid path before fetching
     if archive := archived(session, archive_only=archive_only):
-        states = latest(of_sweep(archive.runs(), name))
+        states = one_per_number(of_sweep(archive.runs(), name))
     else:
         with session.connect() as master:
-            states = latest(of_sweep(session.supervisor(master).runs(), name))
+            states = one_per_number(of_sweep(session.supervisor(master).runs(), name))
     done = [str(state["run_id"]) for state in states if state["state"] == "succeeded"]
     found = [chosen_runs.read_chosen(run_id, lambda _: session, archive_only=archive_only)[1] for run_id in done]
     with doing(f"comparing {len(done)} runs"):

@@ -16,7 +16,7 @@ from agent.spec.sweep_trial import Trial
 from cluster.errors import UsageError
 from cluster.report.output_formats import SWEEP_FORMATS, parse_formats, rendered
 from cluster.report.run_report import COST, SECONDS, SPEED_PER_NODE, TEST_ACCURACY, RunReport, report_of
-from cluster.report.sweep import SweepReport, combinations_table, latest, report_of_state, sweep_report
+from cluster.report.sweep import SweepReport, combinations_table, one_per_number, report_of_state, sweep_report
 from tests.cluster.report.recorded_runs import MARKUP, another, changed, raw, raw_metrics
 
 
@@ -59,7 +59,7 @@ def test_last_run_with_a_number_counts_unless_an_earlier_one_succeeded() -> None
         return {"run_id": run_id, "state": state, "trial": {"number": number}}
 
     states = [one("a", 1, "failed"), one("b", 2, "succeeded"), one("c", 1, "queued"), one("d", 2, "stopped")]
-    assert [each["run_id"] for each in latest(states)] == ["c", "b"]
+    assert [each["run_id"] for each in one_per_number(states)] == ["c", "b"]
 
 
 def test_sweep_page_shows_the_figures_that_compare_shows() -> None:
