@@ -63,7 +63,7 @@ def index_problem(python: Path) -> str:
 
 
 def proxy_hint() -> str:
-    """Return how to correct the proxies that pip uses, with their addresses but no passwords; "" if it uses none."""
+    """Return how to correct pip's proxy variables, with the proxies' addresses but no passwords; "" if none is set."""
     import urllib.request
 
     proxies = urllib.request.getproxies_environment()

@@ -159,7 +159,7 @@ def lock_file(here: Platform, settings: Settings) -> Path:
 def runtime_for(
     settings: Settings, *, root: Path = DEFAULT_ROOT, wheelhouse: Path | None = None, cache: Path | None = None
 ) -> Runtime:
-    """Return the description of the runtime for these settings on this machine. It makes nothing; `ensure` does.
+    """Return the `Runtime` for these settings on this machine, without making it. Its method `ensure` does that.
 
     The runtime's directory is below `root`. `wheelhouse` is the shared folder of wheels (None: wheels are not kept),
     and `cache` the folder of Horovod's wheels on this node, by default in this user's home. Raises NotCoveredError if

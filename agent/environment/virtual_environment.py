@@ -50,7 +50,7 @@ def digest(inputs: Mapping[str, str]) -> str:
 def used_lock(wheels: Path) -> Path:
     """Return the path of the lock that protects the folder `wheels` from `fab clean` while nodes install from it.
 
-    All of these nodes hold the lock at the same time, as a shared lock.
+    All of these nodes hold the lock at the same time. The lock file is beside the folder.
     """
     return wheels.with_suffix(".used")
 

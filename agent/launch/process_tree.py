@@ -166,7 +166,7 @@ class RankTree:
         send(self._asked, signal.SIGTERM, signal.SIGCONT)  # a stopped process gets SIGTERM only when it continues
 
     def is_awaited(self) -> bool:
-        """Return whether a process that was asked to stop is still running. Cheap: it does not search the processes."""
+        """Return whether a process that was asked to stop is still running. It checks only these processes."""
         poll = select.poll()
         for descriptor in self._awaited:
             poll.register(descriptor, select.POLLIN)
