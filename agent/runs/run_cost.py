@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -120,6 +121,15 @@ class Spent:
     """When a limit will be reached if the run continues; None without a limit, and after the attempt has ended."""
     reached: str = ""
     """The limit that stopped the last attempt, with the amount spent; "" if no limit did."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for values of other types, and for numbers that are negative or not finite."""
+        optional = [each for each in (self.usd, self.usd_per_hour, self.ends) if each is not None]
+        numbers: list[object] = [self.seconds, self.counted, *optional]
+        if not all(isinstance(each, int | float) and 0 <= each < math.inf for each in numbers):
+            raise ValueError("a time or a cost is not a number of at least 0")
+        if not isinstance(self.reached, str):
+            raise ValueError("`reached` is not text")
 
     def to_document(self) -> dict[str, Any]:
         """Return the fields as JSON values."""

@@ -106,3 +106,14 @@ def test_time_without_supervisor_does_not_count_without_limits(tmp_path: Path) -
     directory = RunDirectory(path=tmp_path)
     run_cost.settle_spent(directory, now=1e9)
     assert run_cost.read_spent(directory) is None
+
+
+@pytest.mark.parametrize(
+    "damage", [{"seconds": "1"}, {"usd": [1]}, {"usd": -1.0}, {"ends": float("inf")}, {"counted": None}, {"reached": 1}]
+)
+def test_damaged_spent_file_counts_as_missing(tmp_path: Path, damage: dict[str, Any]) -> None:
+    directory = RunDirectory(path=tmp_path)
+    run_cost.write_spent(directory, LIVE)
+    assert run_cost.read_spent(directory) == LIVE
+    (tmp_path / SPENT_FILE).write_text(json.dumps({**LIVE.to_document(), **damage}))
+    assert run_cost.read_spent(directory) is None
