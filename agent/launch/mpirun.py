@@ -91,9 +91,9 @@ def run(
 ) -> None:
     """Run mpirun and exit with its status. Never returns; exits with a message if mpirun cannot be started.
 
-    In a run, mpirun runs on the first host, otherwise here. Replaces Horovod's `mpi_run`. `runtime` is the environment
-    with Open MPI. The other arguments are Horovod's: its settings with hosts and number of ranks, the network
-    interfaces, the environment, and the command of each rank.
+    In a run, mpirun runs on the first host, from the environment `runtime`. Otherwise it runs here, from Horovod's
+    environment. Replaces Horovod's `mpi_run`. The other arguments are Horovod's: its settings with hosts and number of
+    ranks, the network interfaces, the environment, and the command of each rank.
     """
     import horovod
     from horovod.runner.common.util.env import is_exportable
@@ -105,7 +105,7 @@ def run(
     base, agent = (runtime, command[2]) if in_run else (Path(horovod.__file__).parents[4], "")
     included = sorted(filter(None, interfaces or ()))
     # This process itself uses Gloo (`agent.environment.package_fixes`).
-    variables = {**mpi_variables(runtime, len(hosts), included, agent), **env, **CONTROLLER}
+    variables = {**mpi_variables(base, len(hosts), included, agent), **env, **CONTROLLER}
     argv = mpi_command(
         base,
         ranks=settings.num_proc,

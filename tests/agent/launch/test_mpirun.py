@@ -8,9 +8,12 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from unittest import mock
 
 import pytest
 
+from agent.launch import mpirun
 from agent.launch.mpirun import mpi_command, mpi_variables, parse_request
 
 ROOT = Path(__file__).parents[3]
@@ -116,6 +119,20 @@ def test_command_starts_each_rank_on_its_slot_without_values() -> None:
         f"{BASE}/bin/mpirun --allow-run-as-root -np 3 -H a:2,b:1 --bind-to none --map-by slot --mca pml ob1"
         " --mca btl '^openib' --mca btl_tcp_if_include 10.0.0.0/20 -x HOME -x TOKEN python x"
     )
+
+
+def test_without_a_run_mpirun_and_daemons_are_in_horovods_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Python of an overlay imports Horovod from the environment below it."""
+    horovod, util = ModuleType("horovod"), ModuleType("env")
+    horovod.__file__ = f"{BASE}/lib/python3.12/site-packages/horovod/__init__.py"
+    vars(util).update(is_exportable=lambda name: True)
+    monkeypatch.setitem(sys.modules, "horovod", horovod)
+    monkeypatch.setitem(sys.modules, "horovod.runner.common.util.env", util)
+    started = mock.Mock()
+    monkeypatch.setattr(os, "execve", started)
+    mpirun.run(Path("/overlay"), mock.Mock(hosts="a:1,b:1", num_proc=2), None, {}, ["env", "-C", "/tree", "python"])
+    program, _, variables = started.call_args.args
+    assert (program, variables["OMPI_MCA_orte_launch_agent"]) == (f"{BASE}/bin/mpirun", f"{BASE}/bin/orted")
 
 
 def test_open_mpi_yields_cpu_finds_daemon_and_detects_lost_host() -> None:
