@@ -27,7 +27,7 @@ print(*sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_modu
 
 
 def modules() -> dict[str, Path]:
-    """Return the agent's modules by name, without the Keras 3 check, which is not a package."""
+    """Return the agent's modules by name, without the hooks of user programs, which are not a package."""
     paths = [path for path in (PROJECT / "agent").rglob("*.py") if "program_hooks" not in path.parts]
     return {".".join(path.relative_to(PROJECT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
 

@@ -106,9 +106,11 @@ def without_collection(module: ModuleType, execute: Callable[[ModuleType], None]
     """Execute a module without garbage collection, and leave all objects out of later collections.
 
     A module creates many objects and no garbage. Collection stays disabled if the program has disabled it. If the
-    program has more than MAX_OBJECTS objects, some may become garbage later, so nothing is changed.
+    program has more than MAX_OBJECTS objects, or another framework, some may become garbage later, so nothing is
+    changed.
     """
-    if not gc.isenabled() or len(gc.get_objects()) > MAX_OBJECTS:
+    has_other = any(name in sys.modules for name in FRAMEWORKS if name != module.__name__)
+    if has_other or not gc.isenabled() or len(gc.get_objects()) > MAX_OBJECTS:
         execute(module)
         return
     gc.disable()

@@ -97,20 +97,38 @@ def test_check_does_nothing_outside_of_a_rank(tmp_path: Path) -> None:
 @pytest.mark.parametrize("framework", ["tensorflow", "torch"])
 def test_framework_is_imported_without_garbage_collection_by_ranks(tmp_path: Path, framework: str, rank: str) -> None:
     (tmp_path / f"{framework}.py").write_text("import gc\nprint(gc.isenabled())\n")
-    program = f"import gc, {framework}\nprint(gc.isenabled(), gc.get_freeze_count() > 0)"
+    program = f"import gc\nfrozen = gc.get_freeze_count()\nimport {framework}\n"
+    program += "print(gc.isenabled(), gc.get_freeze_count() > frozen)"
     is_rank = rank != "OTHER"
     assert run(tmp_path, program, rank=rank).stdout == f"{not is_rank}\nTrue {is_rank}\n"
 
 
 @pytest.mark.parametrize(
     ("before", "during", "after"),
-    [("gc.disable()", False, "False 0"), ("kept = [[] for _ in range(300_000)]", True, "True 0")],
+    [("gc.disable()", False, "False True"), ("kept = [[] for _ in range(300_000)]", True, "True True")],
     ids=["disabled by the program", "many objects"],
 )
 def test_garbage_collection_of_a_program_is_not_changed(tmp_path: Path, before: str, during: bool, after: str) -> None:
     (tmp_path / "torch.py").write_text("import gc\nprint(gc.isenabled())\n")
-    program = f"import gc\n{before}\nimport torch\nprint(gc.isenabled(), gc.get_freeze_count())"
+    program = f"import gc\nfrozen = gc.get_freeze_count()\n{before}\nimport torch\n"
+    program += "print(gc.isenabled(), gc.get_freeze_count() == frozen)"
     assert run(tmp_path, program).stdout == f"{during}\n{after}\n"
+
+
+def test_objects_of_a_program_are_collected_if_it_imports_a_second_framework_later(tmp_path: Path) -> None:
+    for framework in ("torch", "tensorflow"):
+        (tmp_path / f"{framework}.py").touch()
+    program = """
+        import gc, torch, weakref
+        class Model: pass
+        model = Model()
+        model.own, model_is_there = model, weakref.ref(model)
+        import tensorflow
+        del model
+        gc.collect()
+        print(model_is_there(), gc.isenabled())
+        """
+    assert run(tmp_path, program).stdout == "None True\n"
 
 
 def test_garbage_is_collected_after_a_failed_import(tmp_path: Path) -> None:
