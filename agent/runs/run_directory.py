@@ -3,7 +3,7 @@
 If the supervisor of a run is lost, the scheduler starts a new one within seconds, under these conditions: this master
 has accepted the run's spec, the spec has no custom launcher, a supervisor has started the run, a restart is left
 (`--restarts`), and no stop was requested. Until then the run counts as live: no other run gets its nodes, and
-`fab follow` continues.
+`fab attach` continues.
 """
 
 from __future__ import annotations
