@@ -62,7 +62,7 @@ class NcclProcess:
     """What NCCL logged in one process."""
 
     ranks: int = 0
-    """Size of its largest initialised communicator; 0: none was initialised."""
+    """Size of its largest initialized communicator; 0: none was initialized."""
     network: str = ""
     """Name of the network in use, such as Socket, IB or Libfabric; "" if not logged."""
     provider: str = ""

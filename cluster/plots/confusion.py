@@ -20,7 +20,7 @@ Cell = tuple[float, int, int, int]
 
 
 def draw_confusion(matrix: ConfusionMatrix) -> Drawn:
-    """Draw a confusion matrix, with the share of recognised images and the most frequent confusion as its description.
+    """Draw a confusion matrix, with the share of recognized images and the most frequent confusion as its description.
 
     The shade of a cell is the square root of its share of the true class, so that one image in 100 is visible. With
     more than MAX_CELLS classes, each pair that occurs is a dot, at most MAX_DOTS.
@@ -37,10 +37,10 @@ def draw_confusion(matrix: ConfusionMatrix) -> Drawn:
     )
     side = min(7.2, max(3.6, 0.9 + 0.34 * classes)) if classes <= MAX_CELLS else 6.0
     images, right = sum(map(sum, matrix.counts)), sum(row[number] for number, row in enumerate(matrix.counts))
-    description = f"{percent(right / images if images else None)} of {images:,} test images recognised."
+    description = f"{percent(right / images if images else None)} of {images:,} test images recognized."
     if matrix.confused:
         description += (
-            f" Most frequent confusion: {matrix.confused[0].truth} recognised as {matrix.confused[0].recognised}."
+            f" Most frequent confusion: {matrix.confused[0].truth} recognized as {matrix.confused[0].recognized}."
         )
     with drawing():
         figure = new_figure(side, side * 0.96)
@@ -52,7 +52,7 @@ def draw_confusion(matrix: ConfusionMatrix) -> Drawn:
         axes.set_xlim(-0.5, classes - 0.5)
         axes.set_ylim(classes - 0.5, -0.5)
         axes.set_aspect("equal")
-        axes.set_xlabel("recognised as")
+        axes.set_xlabel("recognized as")
         axes.set_ylabel("true class")
         return Drawn.of(figure, name="confusion", title="Confusion matrix", description=description)
 

@@ -25,20 +25,20 @@ _PNG_HEAD: Final = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Confused:
-    """Number of images of one class that were recognised as another."""
+    """Number of images of one class that were recognized as another."""
 
     truth: str
-    recognised: str
+    recognized: str
     images: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConfusionMatrix:
-    """Number of images by true and recognised class."""
+    """Number of images by true and recognized class."""
 
     labels: tuple[str, ...]
     counts: tuple[tuple[int, ...], ...]
-    """[classes, classes]: true class by recognised class."""
+    """[classes, classes]: true class by recognized class."""
     recall: tuple[float | None, ...]
     precision: tuple[float | None, ...]
     confused: tuple[Confused, ...]
@@ -47,12 +47,12 @@ class ConfusionMatrix:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MistakenImage:
-    """A test image that was recognised as a wrong class with high confidence."""
+    """A test image that was recognized as a wrong class with high confidence."""
 
     truth: str
-    recognised: str
+    recognized: str
     confidence: float
-    """Probability of the recognised class, 0 to 1."""
+    """Probability of the recognized class, 0 to 1."""
     png_base64: str
 
 
@@ -72,7 +72,7 @@ def confusion_of(found: Document | None) -> ConfusionMatrix | None:
         counts=tuple(tuple(row) for row in counts),
         recall=tuple(_ratio(row[place], sum(row)) for place, row in enumerate(counts)),
         precision=tuple(_ratio(counts[place][place], sum(row[place] for row in counts)) for place in places),
-        confused=tuple(Confused(truth=names[a], recognised=names[b], images=-images) for images, a, b in wrong),
+        confused=tuple(Confused(truth=names[a], recognized=names[b], images=-images) for images, a, b in wrong),
     )
 
 
@@ -97,7 +97,7 @@ def mistakes_of(found: Document | None) -> tuple[MistakenImage, ...]:
     return tuple(
         MistakenImage(
             truth=plain(each.get("class")),
-            recognised=plain(each.get("recognized_as")),
+            recognized=plain(each.get("recognized_as")),
             confidence=confidence,
             png_base64=base64.b64encode(png).decode(),
         )

@@ -105,9 +105,9 @@ def _markdown(page: Page) -> str:
         for table in (*section.tables, *section.folded):
             parts += _table(table)
         if section.images:
-            rows = tuple((each.truth, each.recognised, f"{each.confidence:.1%}") for each in section.images)
+            rows = tuple((each.truth, each.recognized, f"{each.confidence:.1%}") for each in section.images)
             parts += _table(
-                Table(title="Most confident mistakes", columns=("true class", "recognised as", "sure"), rows=rows)
+                Table(title="Most confident mistakes", columns=("true class", "recognized as", "sure"), rows=rows)
             )
         if section.points:
             parts.append("\n".join(f"- {escaped(each)}" for each in section.points))

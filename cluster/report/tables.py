@@ -94,9 +94,9 @@ def confusion_tables(matrix: ConfusionMatrix) -> tuple[Table, Table]:
         (matrix.labels[n], f"{sum(matrix.counts[n]):,}", share(matrix.recall[n]), share(matrix.precision[n]))
         for n in order
     )
-    pairs = tuple((pair.truth, pair.recognised, f"{pair.images:,}") for pair in matrix.confused)
+    pairs = tuple((pair.truth, pair.recognized, f"{pair.images:,}") for pair in matrix.confused)
     return (
-        Table(title="Most frequent confusions", columns=("true class", "recognised as", "images"), rows=pairs),
+        Table(title="Most frequent confusions", columns=("true class", "recognized as", "images"), rows=pairs),
         Table(title=title, columns=("class", "images", "recall", "precision"), rows=classes),
     )
 

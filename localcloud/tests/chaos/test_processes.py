@@ -57,5 +57,5 @@ def test_processes_of_machine_belong_to_no_host(proc: Path, init_pid: int) -> No
         (b"", None),
     ],
 )
-def test_rank_is_recognised_by_the_launchers_variables(variables: bytes, rank: int | None) -> None:
+def test_rank_is_recognized_by_the_launchers_variables(variables: bytes, rank: int | None) -> None:
     assert rank_of(variables) == rank

@@ -50,5 +50,5 @@ def test_file_is_found_in_the_directories_of_a_lock_file(tmp_path: Path) -> None
         ("--no-index", True),
     ],
 )
-def test_requirements_that_name_an_index_are_recognised(requirements: str, names: bool) -> None:
+def test_requirements_that_name_an_index_are_recognized(requirements: str, names: bool) -> None:
     assert names_an_index(requirements) is names

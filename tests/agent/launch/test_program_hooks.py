@@ -160,7 +160,7 @@ def test_wrapping_an_optimizer_of_keras_3_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "status"), [("2.15.0", 0), ("3.15.1", 1)])
-def test_keras_2_under_its_own_name_is_recognised_by_its_version(tmp_path: Path, version: str, status: int) -> None:
+def test_keras_2_under_its_own_name_is_recognized_by_its_version(tmp_path: Path, version: str, status: int) -> None:
     for package in ("keras", "horovod", "horovod/_keras"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()

@@ -64,7 +64,7 @@ def test_master_comes_first_and_workers_by_age() -> None:
     assert (found.master.public_ip, found.desired_workers) == ("198.18.1.2", 3)
 
 
-def test_spot_instances_are_recognised() -> None:
+def test_spot_instances_are_recognized() -> None:
     found = parse_inventory(
         parse_stack(description()),
         [group("workers", "i-1", "i-2")],

@@ -22,7 +22,7 @@ def test_matrix_has_counts_of_run_and_derived_values() -> None:
     assert (list(found.labels), [list(row) for row in found.counts]) == (MATRIX["labels"], MATRIX["counts"])
     assert list(found.recall) == pytest.approx(MATRIX["recall"])
     assert list(found.precision) == pytest.approx(MATRIX["precision"])
-    pairs = [{"class": p.truth, "recognized_as": p.recognised, "images": p.images} for p in found.confused]
+    pairs = [{"class": p.truth, "recognized_as": p.recognized, "images": p.images} for p in found.confused]
     assert pairs == MATRIX["confused"]
     right = sum(found.counts[number][number] for number in range(10))
     assert right / sum(map(sum, found.counts)) == raw()["result"]["test_accuracy"]
@@ -52,7 +52,7 @@ def test_only_a_square_matrix_of_counts_is_accepted(labels: Any, counts: Any) ->
 
 
 def test_mistakes_are_the_images_that_the_run_wrote() -> None:
-    found = [(each.truth, each.recognised, each.confidence, each.png_base64) for each in report().mistakes]
+    found = [(each.truth, each.recognized, each.confidence, each.png_base64) for each in report().mistakes]
     assert found == [(each["class"], each["recognized_as"], each["confidence"], each["png"]) for each in IMAGES] != []
     assert len(mistakes_of({"images": IMAGES[:1] * 500})) == 24
     assert (mistakes_of(None), mistakes_of({"images": "many"})) == ((), ())
