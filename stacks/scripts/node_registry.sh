@@ -344,7 +344,7 @@ keys() {
     keys+=$line$'\n'
   done
   { printf -- '-----BEGIN SSH HOST KEY KEYS-----\n%s-----END SSH HOST KEY KEYS-----\n' "$keys" \
-    >>"$root/dev/console"; } 2>/dev/null || log 'cannot print the host keys on the console'
+    >>"$root/dev/console"; } 2>/dev/null || log 'cannot print the host keys'
 }
 
 watch() {

@@ -152,5 +152,5 @@ follow() {
 at_boot() {
   if ((booted)); then return; fi
   booted=1
-  { echo 5 >"$root/proc/sys/net/ipv4/tcp_retries2"; } 2>/dev/null || log 'cannot set tcp_retries2: ranks notice a lost node only after 15 minutes'
+  { echo 5 >"$root/proc/sys/net/ipv4/tcp_retries2"; } 2>/dev/null || log 'cannot set tcp_retries2: ranks notice lost nodes after 15 minutes'
 }
