@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import datetime
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -229,18 +230,24 @@ def describe_alarms(aws: Aws, stack: Stack, run: Mapping[str, Any]) -> list[str]
     `run` is the run's state as JSON values. The run lasts from its field `started` to its field `updated`. Terminations
     up to a minute later count too.
     """
+    began, ended = float(run["started"]), float(run["updated"])
     try:
         with aws_errors(f"reading the activities of {stack.worker_group}"):
-            found = aws.client("autoscaling").describe_scaling_activities(AutoScalingGroupName=stack.worker_group)
+            pages = aws.client("autoscaling").get_paginator("describe_scaling_activities")
+            every = (
+                each
+                for page in pages.paginate(AutoScalingGroupName=stack.worker_group)  # the newest first, 100 in a page
+                for each in page["Activities"]
+            )
+            found = list(itertools.takewhile(lambda each: each["StartTime"].timestamp() >= began, every))
     except AwsError:
         return []
-    began, ended = float(run["started"]), float(run["updated"])
     times: dict[str, datetime.datetime] = {}
     counts: collections.Counter[str] = collections.Counter()
-    for activity in found["Activities"]:
+    for activity in found:
         alarm = _ALARM.search(activity.get("Cause", ""))
         is_end = activity.get("Description", "").startswith("Terminating")
-        if alarm and is_end and began <= activity["StartTime"].timestamp() <= ended + _LATE_S:
+        if alarm and is_end and activity["StartTime"].timestamp() <= ended + _LATE_S:
             counts[alarm[1]] += 1
             times[alarm[1]] = activity["StartTime"]
     return [

@@ -296,14 +296,20 @@ def test_alarm_that_terminated_workers_is_shown() -> None:
         "At 2026-01-01T00:00:00Z a monitor alarm deepcdk-IdleWorkers-AB in state ALARM triggered policy Stop changing "
         "the desired capacity from 2 to 0."
     )
-    activities = [
-        activity(150, "Terminating EC2 instance: i-1", by_alarm),
-        activity(150, "Terminating EC2 instance: i-2", by_alarm),
-        activity(160, "Terminating EC2 instance: i-3", "a user request explicitly set group desired capacity"),
-        activity(900, "Terminating EC2 instance: i-4", by_alarm),
-        activity(170, "Launching a new EC2 instance: i-5", by_alarm),
+    pages = [  # the newest first
+        [
+            activity(900, "Terminating EC2 instance: i-4", by_alarm),
+            activity(170, "Launching a new EC2 instance: i-5", by_alarm),
+            activity(160, "Terminating EC2 instance: i-3", "a user request explicitly set group desired capacity"),
+            activity(150, "Terminating EC2 instance: i-2", by_alarm),
+        ],
+        [
+            activity(150, "Terminating EC2 instance: i-1", by_alarm),
+            activity(90, "Terminating EC2 instance: i-0", by_alarm),
+        ],
     ]
-    client = SimpleNamespace(describe_scaling_activities=lambda **_: {"Activities": activities})
+    paginator = SimpleNamespace(paginate=lambda **_: [{"Activities": each} for each in pages])
+    client = SimpleNamespace(get_paginator=lambda _: paginator)
     aws: Any = SimpleNamespace(client=lambda _: client)
     lines = describe_alarms(aws, make_stack(), {"started": 100.0, "updated": 200.0})
     assert lines == ["alarm deepcdk-IdleWorkers-AB terminated 2 workers at 00:02:30 UTC, during the run"]
