@@ -148,7 +148,7 @@ class Readers:
             master = supervisor.master
             nodes, occupied = session.nodes(master), supervisor.occupancy()
             measured = loads.read(master, supervisor.directory, session.agent_directory, nodes)
-        found = inventory.refresh(session.aws, session.stack)
+        found = inventory.find(session.aws, session.config.stack_name)
         if self._limits is None or time.monotonic() - self._limits[0] > LIMITS_EVERY_S:
             self._limits = time.monotonic(), worker_limits.read_or_explain(session.aws, session.stack.name)
         return ClusterView(

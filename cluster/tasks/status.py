@@ -140,7 +140,7 @@ def _show_load(session: Session, master: Master, directory: str, *, clearing: bo
     occupied = session.supervisor(master).occupancy()
     with doing("measuring the nodes' load"):
         measured = loads.read(master, directory, session.agent_directory, nodes)
-    found = inventory.refresh(session.aws, session.stack)
+    found = inventory.find(session.aws, session.config.stack_name)
     rows = loads.rows(found, nodes, measured, occupied)
     if as_json:
         document = read_status(found, session.prices, wait_s=0.3)

@@ -29,7 +29,7 @@ def test_warnings_survive_clearing_of_terminal(
     replaced = {"time": 0.0, "node": "worker4", "instance_id": "i-1", "reason": "silent", "trouble": ""}
     session.supervisor.return_value.occupancy.return_value = Occupancy(replaced=(replaced,))
     monkeypatch.setattr("cluster.nodes.node_load.read", lambda *_: {})
-    monkeypatch.setattr("cluster.aws.inventory.refresh", lambda *_: make_inventory(1))
+    monkeypatch.setattr("cluster.aws.inventory.find", lambda *_: make_inventory(1))
     monkeypatch.setattr(status, "print_status", lambda *_, **__: print("the nodes"))
     monkeypatch.setattr(status, "warn", lambda text: print(f"warning: {text}"))
     monkeypatch.setattr(status, "print_note", print)
