@@ -149,9 +149,10 @@ class RankTree:
         return self._asked is not None
 
     def stop(self) -> None:
-        """Ask the rank's processes to stop with SIGTERM, and freeze others meanwhile (`whom_to_ask`). Does not wait.
+        """Ask the rank's processes to stop with SIGTERM, and freeze others (`whom_to_ask`). Does not wait.
 
-        Repeated calls have no effect.
+        The frozen ones stay so until the caller resumes and ends them: call `tend` repeatedly while `is_awaited`, then
+        `end`. Repeated calls of `stop` have no effect.
         """
         if self.is_stopping:
             return
