@@ -316,8 +316,8 @@ class Runs:
             values = (claim.nodes is None, claim.run_id)
             if not changing.execute("UPDATE claims SET every_node = ? WHERE run_id = ?", values).rowcount:
                 raise RuntimeError(
-                    f"run {claim.run_id} has no claim on nodes any more: another command found it lost; "
-                    f"see `fab show {claim.run_id}`"
+                    f"run {claim.run_id} has no claim on nodes any more: another command found it lost, or the "
+                    f"master's database was damaged; to continue the run: `fab resume {claim.run_id}`"
                 )
             changing.execute("DELETE FROM claimed_nodes WHERE run_id = ?", (claim.run_id,))
             claim.store_nodes(changing)

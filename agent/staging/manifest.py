@@ -82,8 +82,8 @@ class Entry:
         try:
             return cls(**document)
         except TypeError:
-            fields = ", ".join(field.name for field in dataclasses.fields(cls))
-            raise ManifestError(f"invalid entry of a manifest: must be an object with {fields}") from None
+            needed = "an object with path and size, and optionally sha256 and etag"
+            raise ManifestError(f"invalid entry: must be {needed}") from None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

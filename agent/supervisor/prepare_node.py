@@ -96,7 +96,8 @@ def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:
     """Remove this user's secrets, and kill its processes, that crashed runs left on the node.
 
     Waits up to CLEARING_S for the processes to exit, and raises NodeError if one still runs then. `home` is the user's
-    home. No other run uses a host of this run. On the master, the launchers of other live runs are spared.
+    home. On a host, all processes of other runs count as left, because no other run uses it. On the master, the
+    launchers of other live runs are spared.
     """
     shutil.rmtree(home / TAKEN, ignore_errors=True)
     spared: Callable[[], Collection[str]] = tuple

@@ -30,12 +30,14 @@ class Difference:
 
     @property
     def threshold(self) -> float:
-        """Return the minimum significant change: the sum of both spreads, and at least LEAST."""
+        """Return by which fraction the larger time must exceed the smaller: the sum of both spreads, at least LEAST."""
         return max(LEAST, self.now.spread + self.before.spread)
 
     @property
     def is_significant(self) -> bool:
-        """Return whether the change is larger than the threshold in either direction."""
+        """Return whether the larger of the two times exceeds the smaller by more than `threshold`, as a fraction of the
+        smaller. So a faster cell can be significant although `abs(change)` is below the threshold.
+        """
         return max(1 + self.change, 1 / (1 + self.change)) - 1 > self.threshold
 
 

@@ -112,7 +112,8 @@ class ResumeRequest:
     def changed(self, record: Mapping[str, Any], session: Session) -> RunSpec:
         """Return the run's spec from its record, with these changes except `nodes`: the hosts stay those of the record.
 
-        Of `secrets`, only the names are checked. Raises LiveRunError for a live run, and another DeepcdkError if the run cannot be resumed.
+        Of `secrets`, only the names are checked. Raises LiveRunError for a live run, and another DeepcdkError if the
+        run cannot be resumed.
         """
         run_id, state = str(record["run_id"]), record["state"]["state"]
         if state == "succeeded":

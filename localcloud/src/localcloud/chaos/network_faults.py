@@ -62,7 +62,7 @@ def slow(attempt: Attempt) -> Done:
     def begin(run: Run) -> None:
         words = run(["ip", "route", "show", "default"]).split()
         if "dev" not in words[:-1]:
-            raise NoTargetError("the chosen host has no default route, so its link is unknown")
+            raise NoTargetError("it has no default route, so its link is unknown")
         run(["tc", "qdisc", "add", "dev", words[words.index("dev") + 1], "root", "tbf", *rate])
 
     def end(run: Run) -> None:
@@ -76,8 +76,9 @@ def slow(attempt: Attempt) -> Done:
 def _inside(attempt: Attempt, what: str, *, begin: Callable[[Run], object], end: Callable[[Run], object]) -> Done:
     """Inject a fault in a host's network namespace, and repair it there, even if the host has rebooted.
 
-    `what` describes the fault, with {} for the host. `begin` and `end` take a function that runs a command there.
-    Raises NoTargetError if there is no host, or if all hosts are QEMU machines.
+    `what` describes the fault, with {} for the host. `begin` and `end` take a function that runs a command there. The
+    host's name is added to a NoTargetError of `begin`. Also raises NoTargetError if there is no host, or if all hosts
+    are QEMU machines.
     """
     found = [host for host in attempt.hosts() if not host["agent"]]
     host = attempt.choose(found, f"running host that {attempt.fault.kind} can affect (QEMU machines do not count)")
@@ -95,6 +96,9 @@ def _inside(attempt: Attempt, what: str, *, begin: Callable[[Run], object], end:
 
     try:
         begin(inside)
+    except NoTargetError as error:
+        os.close(fd)
+        raise NoTargetError(f"{named(host)}: {error}") from None
     except BaseException:
         os.close(fd)
         raise

@@ -143,7 +143,7 @@ def _attempt(work: Callable[[], None]) -> None:
     try:
         work()
     except (ApiError, OSError) as error:
-        print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), error, flush=True)
+        print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), f"{error}; trying again", flush=True)
 
 
 def _sample() -> Sample:
