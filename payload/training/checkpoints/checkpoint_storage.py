@@ -179,11 +179,13 @@ class S3Storage:
             self._objects.delete([f"{name}/{file}" for file in (MANIFEST, ARRAYS)])
 
     def tidy(self) -> None:
-        """Remove the files of checkpoints without a manifest. Raises BucketError."""
-        folders = self._folders()
-        self._objects.delete(
-            [f"{name}/{file}" for name, files in folders.items() if MANIFEST not in files for file in files]
-        )
+        """Remove the files of checkpoints without a manifest, ignoring failures.
+
+        Raises BucketError if the bucket cannot be listed.
+        """
+        left = [f"{name}/{file}" for name, files in self._folders().items() if MANIFEST not in files for file in files]
+        with contextlib.suppress(BucketError):
+            self._objects.delete(left)
 
     def set_writer(self, writer: bytes) -> None:
         """Record the process that writes to this storage. Raises BucketError."""
