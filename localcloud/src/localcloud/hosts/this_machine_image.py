@@ -103,7 +103,10 @@ def build(layer: Path, binds: Sequence[Bind], environment: Mapping[str, str]) ->
     _interpreter(layer)
     if any(bind.target == AWS_CLI for bind in binds):
         # A garbage collection after 700 new objects, Python's default, would cost a sixth of the CPU time of a call.
-        program = "import gc, sys; gc.set_threshold(100000); import awscli.clidriver; sys.exit(awscli.clidriver.main())"
+        program = (
+            'import gc, sys; gc.set_threshold(100000); sys.argv[0] = "aws"; '
+            "import awscli.clidriver; sys.exit(awscli.clidriver.main())"
+        )
         wrapper = f"#!/bin/sh\nPYTHONPATH={AWS_CLI} exec {_python()} -c '{program}' \"$@\"\n"
         write(layer / "usr/bin/aws", wrapper, mode=0o755)
     for bind in binds:
