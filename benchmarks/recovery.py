@@ -162,7 +162,8 @@ class Run:
 def chaos(record: Path, hosts: str, *words: str) -> Iterator[None]:
     """Inject scheduled faults during a block, on hosts whose instance ids match the pattern `hosts`.
 
-    The faults are written to `record`. At the end, lasting faults are undone.
+    `words` are further arguments of `localcloud chaos`. The faults are written to `record`. At the end, lasting faults
+    are undone.
     """
     command = demo.localcloud("chaos", "--name", CLOUD, "--hosts", hosts, "--record", str(record), *words)
     with subprocess.Popen(command, cwd=demo.ROOT, env=demo.environment(), stdout=subprocess.DEVNULL) as process:

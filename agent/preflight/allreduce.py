@@ -275,10 +275,11 @@ def prove(joined: Framework, host: str, allreduce_mib: int) -> None:
 
 
 def prove_by_torch(spec: RunSpec) -> int:
-    """Test the allreduce without Horovod, on the GPUs that PyTorch sees; return the exit status.
+    """Test the allreduce without Horovod, on the GPUs that PyTorch sees, and print a report (`prove`); return the exit
+    status, which is 0 also for wrong sums.
 
-    Without PyTorch, this is reported, and the status is 0. If PyTorch sees too few GPUs, this is reported, and the
-    status is 1 unless the run has --allow-degraded.
+    Without PyTorch, this is reported instead, and the status is 0. If PyTorch sees too few GPUs, this is reported too.
+    Unless the run has --allow-degraded, the status is then 1, and nothing is tested.
     """
     host = announce(spec)
     if importlib.util.find_spec("torch") is None:

@@ -241,7 +241,8 @@ def remove(path: Path) -> bool:
 def remove_data(path: Path) -> bool:
     """Remove a staged data set with its partial files and manifests, and return True.
 
-    Return False if the data set is being staged, is gone, or `path` is not the directory of a staged data set.
+    Return False if the data set is being staged, is gone, or `path` is not the directory of a staged data set. Raises
+    OSError if a file cannot be removed; the manifests may be gone then.
     """
     try:
         staged = StagedDataset(root=path.parent, name=path.name)

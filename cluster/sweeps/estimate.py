@@ -70,8 +70,8 @@ def estimated(
     """Return the estimate of a sweep. Its cost is the sum of its runs, and its time the sum divided by `at_once`.
 
     The time is at least that of the longest run. `known`: estimates of some combinations. Each other combination counts
-    as their mean. If `known` is empty or has a None, time and cost are None. `workers`: number of workers that the
-    sweep uses.
+    as their mean. If `known` is empty or has a None, time and cost are None; the cost also if a price is unknown.
+    `workers`: number of workers that the sweep uses.
     """
     found = {pairs: estimate for pairs, estimate in known.items() if estimate}
     at_once = max(1, workers // plan.max_nodes)

@@ -74,9 +74,7 @@ def parse_parameter(text: str) -> Parameter:
     try:
         (row,) = csv.reader([values], strict=True, skipinitialspace=True)
     except (csv.Error, ValueError):
-        raise UsageError(
-            flag, values, "has an open quote, or more than one line; close the quote, and write all values in one line"
-        ) from None
+        raise UsageError(flag, values, 'is not one line of values with closed quotes, as in a,"b,c"') from None
     return Parameter(name=name, values=_checked(flag, values, row))
 
 

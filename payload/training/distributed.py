@@ -111,7 +111,7 @@ def join(subsets: Sequence[int] = ()) -> Ranks:
 def first_ranks(count: int) -> Iterator[None]:
     """Limit sums in graphs to the first `count` ranks, in a block that only these ranks enter.
 
-    Raises KeyError if `count` was not passed to `join`.
+    `count` is the number of all ranks, or was passed to `join`; otherwise this raises KeyError.
     """
     _taking_part.append(hvd.global_process_set if count == hvd.size() else _subsets[count])
     try:

@@ -57,7 +57,7 @@ def test_lists_and_ranges_are_exact(text: str, values: tuple[str, ...]) -> None:
         ("lr=lograndint(1e-300,1e300)", "whole|ratio"),
         ("lr=loguniform(1e-300,1e300)", "ratio is finite"),
         ("lr=@/nowhere", "cannot be read"),
-        ('lr="a', "open quote"),
+        ('lr="a', "closed quotes"),
         ("lr=a\nb", "printed|line"),
     ],
 )

@@ -109,7 +109,7 @@ class PackageIndex:
     """Content of each file by its path on the hosts."""
 
     def install(self, layer: Path) -> None:
-        """Write the files into the hosts' layer. They also replace hidden files."""
+        """Write the files into the hosts' layer. They also replace whiteouts, which hide files of this machine."""
         for path, text in self.files.items():
             target = layer / path.lstrip("/")
             target.unlink(missing_ok=True)

@@ -53,7 +53,8 @@ def decide(rule: Rule, points: Sequence[float | None], current: str) -> str:
     """Return an alarm's new state: OK, ALARM or INSUFFICIENT_DATA. `current` is its present state.
 
     `points` are the values of the last `rule.range` periods, oldest first; None marks a period without data. Only the
-    newest `rule.periods` values count, so a few gaps do not matter. With fewer values, `rule.missing` decides.
+    newest `rule.periods` values count, so a few gaps do not matter. With fewer values, `rule.missing` decides
+    how missing ones count.
     """
     real = [rule.breaches(value) for value in points if value is not None][-rule.periods :]
     breaching, fine = sum(real), len(real) - sum(real)
