@@ -34,7 +34,7 @@ HEAD: Final = """\
 
 This page shows one session on the embedded cloud, recorded by `python -m tools.tour`: each command, its output and its
 time. All hosts of the cloud ran on one machine with {cores} processors. The load average before was {load:.1f}; other
-work makes each step slower. The output went to a pipe. On a terminal, there are also boxes, bars and colours.
+work makes each step slower. The output went to a pipe. On a terminal, there are also boxes, bars and colors.
 
 `cdk.json` contains `ssh_cidr = {cidr}` and `retain_data = false`. Nothing ran on AWS. The prices come from the included
 price list. `~/shards` contains four files of random bytes, as large as the shards of a small data set. A line `[...]`
@@ -161,7 +161,7 @@ def shortened(text: str, lines: int) -> str:
 def without_places(text: str, places: Sequence[tuple[str, str]]) -> str:
     """Return a text with examples instead of paths of this machine and of the package index in an error message.
 
-    `places` are pairs of a path and its example. Terminal colours are removed.
+    `places` are pairs of a path and its example. Terminal colors are removed.
     """
     for place, name in sorted(places, key=lambda pair: -len(pair[0])):
         text = text.replace(place, name)

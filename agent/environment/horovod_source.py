@@ -7,8 +7,8 @@ headers. mpi_ops.cc comes first, because it takes long.
 
 The patch of its code makes Horovod stop at a lost connection over Gloo. Unpatched, Horovod's background thread reports
 the failed allreduce to the framework and continues. It negotiates the next collective with the other ranks, by an
-allreduce of 8 bytes over the same context, with the same tag. A rank whose neighbour has not yet noticed the loss then
-receives that neighbour's share of the tensor instead of 8 bytes, and Gloo aborts the process in one of its own threads
+allreduce of 8 bytes over the same context, with the same tag. A rank whose neighbor has not yet noticed the loss then
+receives that neighbor's share of the tensor instead of 8 bytes, and Gloo aborts the process in one of its own threads
 (`enforce fail at gloo/transport/tcp/pair.cc:510, op.preamble.length <= op.nbytes`, seen with 8 ranks after one was
 killed). Such a SIGABRT looks like the first failure of the run, so the supervisor would blame a healthy host. Programs
 that define process sets are still aborted: to remove the sets, Horovod negotiates once more among all ranks.

@@ -47,7 +47,7 @@ def place(topology: Topology, local_rank: int, local_size: int) -> Placement:
     Cores are assigned in the order of memory nodes. With at least one core per rank, each rank gets consecutive whole
     cores with all their hardware threads, ranks differ by at most one core, and no core is shared or unused. No rank
     spans two memory nodes if the ranks divide evenly among the nodes. With more ranks than cores, each rank gets one or
-    more hardware threads, and neighbours share a core. With more ranks than hardware threads, every rank gets all CPUs.
+    more hardware threads, and neighbors share a core. With more ranks than hardware threads, every rank gets all CPUs.
 
     A quota of CPU time limits only the number of threads, not the cores: other containers with a quota would choose the
     same cores.

@@ -1,4 +1,4 @@
-"""Split the output of ranks into labelled lines, and write whole lines to pipes."""
+"""Split the output of ranks into labeled lines, and write whole lines to pipes."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ WHOLE: Final = "`fab logs` prints all"
 _MARK: Final = ">:"
 """End of the mark that begins each line of a rank, such as `[0]<stderr>:`."""
 _SEQUENCE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]+[0-~])")
-"""Control sequences of terminals (ECMA-48): colours, cursor movements, titles, hyperlinks and character sets."""
+"""Control sequences of terminals (ECMA-48): colors, cursor movements, titles, hyperlinks and character sets."""
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 

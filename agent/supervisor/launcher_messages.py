@@ -76,7 +76,7 @@ def log_bytes(ranks: int) -> int:
 
 
 def last_attempt(log: str) -> str:
-    """Return the last attempt's output from the end of a log, without colours and other control characters.
+    """Return the last attempt's output from the end of a log, without colors and other control characters.
 
     Long lines are truncated to 4,096 characters.
     """

@@ -22,7 +22,7 @@ EFA_PART: Final = 0.75
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Link:
-    """A link between neighbours in a ring of ranks."""
+    """A link between neighbors in a ring of ranks."""
 
     bytes_s: Figure
     hop_s: Figure

@@ -96,7 +96,7 @@ def _draw_feeding(panels: Sequence[Axes], bench: Bench) -> None:
 def _draw_lines(axes: Axes, title: str, lines: Lines, value: Value, first: int = 0) -> None:
     """Draw a line with error bars for each label in `lines`. `value` returns the number to draw for a measurement.
 
-    `first` is the number of the first line's colour, marks and dashes.
+    `first` is the number of the first line's color, marks and dashes.
     """
     axes.set_title(title, loc="left", fontsize=10)
     for number, (label, found) in enumerate(lines.items(), first):

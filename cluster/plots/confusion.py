@@ -58,14 +58,14 @@ def draw_confusion(matrix: ConfusionMatrix) -> Drawn:
 
 
 def _draw_cells(axes: Axes, labels: tuple[str, ...], cells: list[Cell]) -> None:
-    """Draw each cell as a square with its count, in one colour if the prediction is right, in another if it is wrong.
+    """Draw each cell as a square with its count, in one color if the prediction is right, in another if it is wrong.
 
     Also draw lines between cells, and write `labels`, the names of the classes, on both axes. Of a name with more than
     16 characters, the first 13 and `...` are written.
     """
     for share, count, row, column in cells:
-        colour = SERIES[0] if row == column else SERIES[1]
-        axes.barh(row, 1, left=column - 0.5, height=1, color=colour, alpha=0.55 * share**0.5)
+        color = SERIES[0] if row == column else SERIES[1]
+        axes.barh(row, 1, left=column - 0.5, height=1, color=color, alpha=0.55 * share**0.5)
         axes.text(column, row, f"{count}", ha="center", va="center", color=INK, fontsize=8)
     names = [label if len(label) <= 16 else f"{label[:13]}..." for label in labels]
     axes.set_xticks(range(len(labels)), names, rotation=90 if max(map(len, labels)) > 3 else 0)
@@ -80,10 +80,10 @@ def _draw_cells(axes: Axes, labels: tuple[str, ...], cells: list[Cell]) -> None:
 
 def _draw_dots(axes: Axes, cells: list[Cell]) -> None:
     """Draw each cell as a dot of one of three sizes, by its share of the true class. Wrong predictions have another
-    colour.
+    color.
     """
     axes.grid(visible=False)
-    for is_right, colour in ((True, SERIES[0]), (False, SERIES[1])):
+    for is_right, color in ((True, SERIES[0]), (False, SERIES[1])):
         for least, most, size in ((0.5, 1.1, 3.2), (0.1, 0.5, 2.2), (0.0, 0.1, 1.2)):
             chosen = [(x, y) for share, _, y, x in cells if (x == y) == is_right and least <= share < most]
-            axes.plot(*zip(*chosen, strict=True) if chosen else ((), ()), "s", ms=size, color=colour, mew=0)
+            axes.plot(*zip(*chosen, strict=True) if chosen else ((), ()), "s", ms=size, color=color, mew=0)

@@ -32,7 +32,7 @@ class Line:
     label: str
     points: Sequence[Point]
     style: int = 0
-    """Number of its colour, dashes and marks."""
+    """Number of its color, dashes and marks."""
     faint: bool = False
     spread: Sequence[float] = ()
     """Half the height of the band around each point, if there is a band."""
@@ -176,7 +176,7 @@ def draw_plot(plot: Plot) -> Drawn:
 
 
 def stroke(style: int) -> tuple[str, Any, str]:
-    """Return the colour, dashes and marks of the line number `style`. When the colours repeat, dashes and marks are
+    """Return the color, dashes and marks of the line number `style`. When the colors repeat, dashes and marks are
     different.
     """
     later = style + style // len(SERIES)
@@ -186,11 +186,11 @@ def stroke(style: int) -> tuple[str, Any, str]:
 def _draw_line(axes: Axes, line: Line, *, is_alone: bool, plot: Plot) -> None:
     """Draw a line of a plot, and the band around it if there is one. `is_alone`: the plot has no other line."""
     xs, ys = [x for x, _ in line.points], [y for _, y in line.points]
-    colour, dashes, marker = stroke(line.style)
+    color, dashes, marker = stroke(line.style)
     axes.plot(
         xs,
         ys,
-        color=colour,
+        color=color,
         linestyle="-" if line.faint or is_alone else dashes,
         linewidth=0.8 if line.faint else 1.6,
         alpha=0.5 if line.faint else 1.0,
@@ -201,4 +201,4 @@ def _draw_line(axes: Axes, line: Line, *, is_alone: bool, plot: Plot) -> None:
     )
     if line.spread:
         low, high = ([y + sign * half for y, half in zip(ys, line.spread, strict=True)] for sign in (-1, 1))
-        axes.fill_between(xs, low, high, color=colour, alpha=0.18, linewidth=0)
+        axes.fill_between(xs, low, high, color=color, alpha=0.18, linewidth=0)

@@ -59,16 +59,16 @@ def _draw_type(axes: Axes, rows: Sequence[Candidate], kind: str, number: int, ch
     """Draw the candidates of the instance type `kind`: cost over minutes, with the range of the time, and the node
     count.
 
-    `rows` are the candidates. `number` chooses colour and marks. The label of `chosen` leaves space for a circle.
+    `rows` are the candidates. `number` chooses color and marks. The label of `chosen` leaves space for a circle.
     """
-    colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
+    color, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
     times = [each.seconds for each in rows]
     xs, ys = [time.value / 60 for time in times], [each.usd.value for each in rows if each.usd]
     spread = [[(t.value - t.low) / 60 for t in times], [(t.high - t.value) / 60 for t in times]]
-    axes.errorbar(xs, ys, xerr=spread, fmt="none", ecolor=colour, alpha=0.35, elinewidth=1)
-    axes.plot(xs, ys, color=colour, marker=marker, ms=5, lw=1.2, label=kind)
+    axes.errorbar(xs, ys, xerr=spread, fmt="none", ecolor=color, alpha=0.35, elinewidth=1)
+    axes.plot(xs, ys, color=color, marker=marker, ms=5, lw=1.2, label=kind)
     for each, x, y in zip(rows, xs, ys, strict=True):
         # Lines fall from left to right, so the circle of the chosen candidate leaves the lower left corner free.
         place, side = ((-8, -15), "right") if each is chosen else ((4, 5), "left")
         text = axes.annotate(str(each.nodes), (x, y), xytext=place, textcoords="offset points", ha=side)
-        text.set(color=colour, weight="bold" if each.on_frontier else "normal")
+        text.set(color=color, weight="bold" if each.on_frontier else "normal")

@@ -1,4 +1,4 @@
-"""Colours and Matplotlib settings of all plots, and how a figure becomes a picture or a part of a page.
+"""Colors and Matplotlib settings of all plots, and how a figure becomes a picture or a part of a page.
 
 The hues are from Okabe and Ito (https://jfly.uni-koeln.de/color/), darkened for white and lightened for black until
 each has a contrast of 3:1 with the background (WCAG 2.2, 1.4.11). Lines also differ in dashes and marks.
@@ -40,7 +40,7 @@ LIGHT: Final = {
     "series-4": "#8f6b00",
     "series-5": "#2f7fb5",
 }
-"""Colours by role. A page has each as a CSS variable, so that one drawing serves light and dark."""
+"""Colors by role. A page has each as a CSS variable, so that one drawing serves light and dark."""
 DARK: Final = {
     "background": "#11151c",
     "surface": "#1a202a",
@@ -56,7 +56,7 @@ DARK: Final = {
     "series-5": "#8cc8ee",
 }
 INK, FAINT, LINE = LIGHT["ink"], LIGHT["faint"], LIGHT["line"]
-SERIES: Final = tuple(colour for name, colour in LIGHT.items() if name.startswith("series"))
+SERIES: Final = tuple(color for name, color in LIGHT.items() if name.startswith("series"))
 DASHES: Final[tuple[Any, ...]] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
 MARKERS: Final = ("o", "s", "^", "D", "v", "P")
 WIDTH_IN, HEIGHT_IN = 4.6, 2.75
@@ -151,7 +151,7 @@ def label_decades(axes: Axes, which: Literal["x", "y"], form: Callable[[float], 
 
 
 def page_svg(figure: Figure, *, name: str, title: str, description: str) -> str:
-    """Return a figure as an `svg` element that takes colours and font from the page.
+    """Return a figure as an `svg` element that takes colors and font from the page.
 
     `name` must be unique on the page. Screen readers read `title` and `description`.
     """
@@ -172,7 +172,7 @@ def page_svg(figure: Figure, *, name: str, title: str, description: str) -> str:
 
 
 def _with_variables(style: re.Match[str]) -> str:
-    variables = {colour: f"var(--{name})" for name, colour in LIGHT.items()}
+    variables = {color: f"var(--{name})" for name, color in LIGHT.items()}
     return re.sub("#[0-9a-f]{6}", lambda found: variables.get(found[0], found[0]), style[0])
 
 

@@ -124,17 +124,17 @@ def _draw(series: list[Points], parameter: str, key: str, *, name: str) -> Drawn
 def _draw_points(axes: Axes, points: Points, places: dict[str, float], number: int, *, with_line: bool) -> None:
     """Draw each run as a faint mark, and the means with bars of one standard deviation in both directions.
 
-    `places` are the positions of the values, `number` chooses colour and marks. `with_line` connects the means.
+    `places` are the positions of the values, `number` chooses color and marks. `with_line` connects the means.
     """
-    colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
+    color, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
     ordered = sorted(points.by_value.items(), key=lambda pair: places[pair[0]])
     every = [(places[value], each) for value, numbers in ordered for each in numbers]
-    axes.plot(*zip(*every, strict=True), marker, color=colour, alpha=0.45, markersize=3.5)
+    axes.plot(*zip(*every, strict=True), marker, color=color, alpha=0.45, markersize=3.5)
     axes.errorbar(
         [places[value] for value, _ in ordered],
         [statistics.fmean(numbers) for _, numbers in ordered],
         yerr=[statistics.stdev(numbers) if len(numbers) > 1 else 0.0 for _, numbers in ordered],
-        color=colour,
+        color=color,
         linestyle=DASHES[number % len(DASHES)] if with_line else "",
         linewidth=1.2,
         marker=marker if with_line else "",

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from cluster.report.run_files import Document, number, whole
 
 MAX_STEP_POINTS: Final = 300
-"""Maximum number of points in a curve over steps. If there are more, neighbours are averaged."""
+"""Maximum number of points in a curve over steps. If there are more, neighbors are averaged."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ def _append(points: list[P], point: P) -> None:
 
 
 def thinned(points: Sequence[StepPoint], most: int = MAX_STEP_POINTS) -> list[StepPoint]:
-    """Return all points, or if there are more than `most`, the means of `most` groups of neighbours."""
+    """Return all points, or if there are more than `most`, the means of `most` groups of neighbors."""
     if len(points) <= most:
         return list(points)
     edges = [round(number * len(points) / most) for number in range(most + 1)]

@@ -20,7 +20,7 @@ from cluster.terminal.status_line import warn
 SILENCE_S: Final = 30.0
 """Six heartbeats of the agent."""
 LAST_LINES: Final = 5
-_COLOURS: Final = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
+_COLORS: Final = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 """ANSI foreground colors that are readable on dark and light backgrounds."""
 
 
@@ -114,15 +114,15 @@ class PrefixedOutput:
         self,
         write: Callable[[str, str], None],
         *,
-        coloured: bool,
+        colored: bool,
         shown: Callable[[str, str], Sequence[str]] = lambda _, line: [line],
     ) -> None:
         """Print with `write`, which is called with "stdout" or "stderr" and a line without its end.
 
-        With `coloured`, each node's name is printed in a color of its own, by ANSI codes. `shown` is called with the
+        With `colored`, each node's name is printed in a color of its own, by ANSI codes. `shown` is called with the
         same arguments for each line of a node, without the node's name. It returns the lines to print.
         """
-        self._write, self._coloured, self._shown = write, coloured, shown
+        self._write, self._colored, self._shown = write, colored, shown
         self._width = 0
         self._prefixes: dict[str, str] = {}
         self._rests: dict[tuple[str, str], bytes] = {}
@@ -131,9 +131,9 @@ class PrefixedOutput:
         """Accept the names of the nodes: choose a color for each, and pad the names to the same width."""
         self._width = max((len(short(host)) for host in hosts), default=0)
         for number, host in enumerate(hosts):
-            colour = _COLOURS[number % len(_COLOURS)]
+            color = _COLORS[number % len(_COLORS)]
             text = f"{short(host).ljust(self._width)} |"
-            self._prefixes[host] = f"\x1b[{colour}m{text}\x1b[0m" if self._coloured else text
+            self._prefixes[host] = f"\x1b[{color}m{text}\x1b[0m" if self._colored else text
 
     def feed(self, host: str, stream: str, data: bytes) -> None:
         """Print the lines that are complete. The rest is kept until more data arrives."""

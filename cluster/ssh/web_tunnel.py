@@ -93,7 +93,7 @@ def serve(
 
     def run() -> None:
         try:
-            command_on_nodes.run(master, directory, request, command_on_nodes.PrefixedOutput(read, coloured=False))
+            command_on_nodes.run(master, directory, request, command_on_nodes.PrefixedOutput(read, colored=False))
             addresses.put(None)
         except BaseException as error:  # raised again by the thread that waits
             addresses.put(error)

@@ -53,7 +53,7 @@ def run(
         environment=command_on_nodes.parse_environment(env),
     )
     with session.connect() as connection:
-        shown = None if json else command_on_nodes.PrefixedOutput(_write, coloured=_coloured(), shown=_shown)
+        shown = None if json else command_on_nodes.PrefixedOutput(_write, colored=_colored(), shown=_shown)
         directory = session.push_agent(connection)
         with doing("waiting for the command", plain=False):
             results = command_on_nodes.run(connection, directory, request, shown)
@@ -80,5 +80,5 @@ def _stream(name: str) -> TextIO:
     return sys.stderr if name == "stderr" else sys.stdout
 
 
-def _coloured() -> bool:
+def _colored() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

@@ -14,7 +14,7 @@ _FAB: Final = re.compile(r"(?:(?<=`)|(?<=Example: ))fab(?= [a-z-])")
 _GLUE: Final = "\0"
 _CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _STYLES: Final = re.compile(r"\x1b\[[0-9;:]*m")
-"""Select Graphic Rendition (ECMA-48, 8.3.117): colours and weights."""
+"""Select Graphic Rendition (ECMA-48, 8.3.117): colors and weights."""
 
 
 def fold(text: str, columns: int) -> str:
@@ -57,7 +57,7 @@ def printable(text: str) -> str:
 def output_lines(text: str, stream: TextIO) -> list[str]:
     """Split a line of a node's output into the lines to print. On a terminal they contain no control characters.
 
-    On a terminal, colours are dropped and a carriage return, as in progress bars, ends a line. All other control
+    On a terminal, colors are dropped and a carriage return, as in progress bars, ends a line. All other control
     characters are escaped, also those of hyperlinks and titles. A pipe or a file gets the line unchanged.
     """
     return visible_lines(text) if stream.isatty() else [text]

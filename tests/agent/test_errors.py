@@ -48,7 +48,7 @@ def test_system_error_is_described_by_its_path_and_reason(error: Exception, text
     [
         (KeyError("runs"), "'runs' is missing"),
         (error_of(), "missing: 'x' and 'y'"),
-        (error_of(x=1, y=2, colour="red"), "'colour' is unknown"),
+        (error_of(x=1, y=2, color="red"), "'color' is unknown"),
         (TypeError("unhashable"), "a value has the wrong type"),
         (ValueError("nested too deeply"), "nested too deeply"),
     ],

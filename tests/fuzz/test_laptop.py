@@ -169,7 +169,7 @@ def test_stream_of_a_followed_run(messages: list[Any], live: bool) -> None:
 def test_output_of_a_command_on_the_nodes(messages: list[Any]) -> None:
     lines: list[str] = []
     with refused_in_words(), contextlib.redirect_stderr(io.StringIO()):
-        shown = command_on_nodes.PrefixedOutput(lambda _, line: lines.append(line), coloured=False)
+        shown = command_on_nodes.PrefixedOutput(lambda _, line: lines.append(line), colored=False)
         results = command_on_nodes.collect(map(encoded, messages), shown, "ec2-user@198.18.1.2")
         json.dumps([result.to_document() for result in results])
         if any(result.failed for result in results):

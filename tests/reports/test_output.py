@@ -311,18 +311,18 @@ def test_exception_message_of_2_mb_is_shortened_except_in_log(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "coloured",
+    "colored",
     [
         b"\x1b[1;35mValueError\x1b[0m: \x1b[35mbad\x1b[0m data",
         b"\x1b]0;title\x07ValueError: \x1b]8;;http://a/\x1b\\bad\x1b]8;;\x1b\\ data",
         b"\x1b[2K\x1b[1000DValueError: bad\x00\x07\x0e\x1b(B\x1b[?25h data\x7f",
         b"ValueError: b\x1b\x1b[0mad\xc2\x9b \x1b[Kdata\x1b",
     ],
-    ids=["colours", "title and link", "cursor", "nested"],
+    ids=["colors", "title and link", "cursor", "nested"],
 )
-def test_colours_are_removed_except_in_log(tmp_path: Path, coloured: bytes) -> None:
-    """Python 3.13 and Rich colour tracebacks: the reason was `\\x1b[1;35mValueError\\x1b[0m: ...`, or missing."""
-    stderr = b"\x1b[1mTraceback (most recent call last):\x1b[0m\n  File 'train.py', line 1\n" + coloured + b"\n"
+def test_colors_are_removed_except_in_log(tmp_path: Path, colored: bytes) -> None:
+    """Python 3.13 and Rich color tracebacks: the reason was `\\x1b[1;35mValueError\\x1b[0m: ...`, or missing."""
+    stderr = b"\x1b[1mTraceback (most recent call last):\x1b[0m\n  File 'train.py', line 1\n" + colored + b"\n"
     log = b"".join(Lines(b"[1]<stderr>:").feed(stderr)) + b"[launcher] rank 1 exited first: 1\n"
     (tmp_path / "launcher.log").write_bytes(log)
     why = reason(make_spec(hosts=make_nodes(2)), 1, log.decode())

@@ -77,8 +77,8 @@ def test_spec_that_is_not_utf_8_is_rejected(tmp_path: Path) -> None:
 
 def test_spec_with_unknown_fields_or_without_agent_is_rejected() -> None:
     document = json.loads(make_spec().to_json())
-    with pytest.raises(SpecError, match="unknown fields: colour; another version of deepcdk wrote the spec"):
-        RunSpec.from_json(json.dumps({**document, "colour": "blue"}))
+    with pytest.raises(SpecError, match="unknown fields: color; another version of deepcdk wrote the spec"):
+        RunSpec.from_json(json.dumps({**document, "color": "blue"}))
     with pytest.raises(SpecError, match="agent = '': must be 16 hexadecimal digits"):
         RunSpec.from_json(json.dumps({**document, "agent": ""}))
     del document["agent"]

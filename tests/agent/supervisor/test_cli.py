@@ -77,13 +77,13 @@ def test_internal_error_fails_the_run_and_names_the_log_with_its_traceback(
     efs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(attempt: Attempt) -> Outcome:
-        raise KeyError("colour")
+        raise KeyError("color")
 
     monkeypatch.setattr(Attempt, "carry_out", broken)
     with pytest.raises(KeyError):
         supervise(script_spec(efs, "true"))
     state = Runs(root=efs / "runs")["one"].stored_state()
-    told = "an internal error, KeyError: 'colour'; `fab logs` shows its traceback"
+    told = "an internal error, KeyError: 'color'; `fab logs` shows its traceback"
     assert (state.state, state.reason) == ("failed", told)
 
 

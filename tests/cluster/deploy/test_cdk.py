@@ -109,7 +109,7 @@ def prints(project: Path, text: str, status: int = 0) -> None:
     """Make the CLI of a project print a text."""
     (project / "says").write_text(text)
     cli = project / "node_modules" / ".bin" / "cdk"
-    cli.write_text(f"#!/bin/sh\necho $FORCE_COLOR >{project}/colour\ncat {project}/says\nexit {status}\n")
+    cli.write_text(f"#!/bin/sh\necho $FORCE_COLOR >{project}/color\ncat {project}/says\nexit {status}\n")
 
 
 def test_deployment_prints_its_progress_in_quarters_and_its_end(
@@ -122,7 +122,7 @@ def test_deployment_prints_its_progress_in_quarters_and_its_end(
     assert end.startswith("stack deepcdk: deployed in ")
     parts = [f"deploying stack deepcdk: {done} of 4 resources" for done in (1, 2, 4)]
     assert capfd.readouterr() == ("", "".join(f"{part}\n" for part in parts))
-    assert (project / "colour").read_text() == "0\n"
+    assert (project / "color").read_text() == "0\n"
 
 
 def test_destruction_of_unknown_size_prints_its_progress(

@@ -46,7 +46,7 @@ def test_replaced_workers_are_described_with_time_and_reason() -> None:
     ]
 
 
-def test_neighbours_are_shown_as_a_range() -> None:
+def test_neighbors_are_shown_as_a_range() -> None:
     assert shortened([f"deeplearning-worker{n}" for n in (10, 2, 1, 3, 12)]) == "worker1-3, worker10, worker12"
     assert shortened(["deeplearning-worker1", "deeplearning-workerX", "deeplearning-master", "\x1b[2J"]) == "worker1"
     assert describe_runs(["one"]) == "run one"

@@ -17,9 +17,9 @@ from cluster.plots.style import DARK, DASHES, INK, LIGHT, MARKERS, SERIES, drawi
 from cluster.report import output_formats
 
 
-def luminance(colour: str) -> float:
+def luminance(color: str) -> float:
     """Return the relative luminance as defined by WCAG."""
-    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    channels = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
@@ -39,7 +39,7 @@ def test_text_has_a_contrast_of_4_5_and_lines_of_3(theme: dict[str, str]) -> Non
     assert list(theme) == list(LIGHT)
 
 
-def test_lines_differ_in_more_than_colour() -> None:
+def test_lines_differ_in_more_than_color() -> None:
     assert len(SERIES) == len(set(MARKERS)) == len(set(map(str, DASHES))) == 6
 
 
@@ -50,15 +50,15 @@ BLIND = {
 }
 
 
-def seen(colour: str, kind: str) -> tuple[float, ...]:
-    linear = [(int(colour[at : at + 2], 16) / 255) ** 2.2 for at in (1, 3, 5)]
+def seen(color: str, kind: str) -> tuple[float, ...]:
+    linear = [(int(color[at : at + 2], 16) / 255) ** 2.2 for at in (1, 3, 5)]
     mixed = [sum(a * b for a, b in zip(row, linear, strict=True)) for row in BLIND[kind]]
     return tuple(255 * min(1.0, max(0.0, value)) ** (1 / 2.2) for value in mixed)
 
 
 @pytest.mark.parametrize("kind", BLIND)
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
-def test_colours_that_share_a_plot_differ_for_the_colour_blind(theme: dict[str, str], kind: str) -> None:
+def test_colors_that_share_a_plot_differ_for_the_color_blind(theme: dict[str, str], kind: str) -> None:
     for one, other in itertools.combinations([theme[f"series-{n}"] for n in range(3)], 2):
         far = sum((a - b) ** 2 for a, b in zip(seen(one, kind), seen(other, kind), strict=True)) ** 0.5
         assert far > 60, (one, other)
@@ -74,7 +74,7 @@ def drawn(text: str = "a label", name: str = "one") -> str:
         return page_svg(figure, name=name, title=text, description=text)
 
 
-def test_every_colour_is_a_variable_of_the_page() -> None:
+def test_every_color_is_a_variable_of_the_page() -> None:
     used = set(re.findall(r"var\(--([\w-]+)\)", drawn()))
     assert {"series-0", "ink", "faint", "line"} <= used <= LIGHT.keys()
     assert re.findall("#[0-9a-f]{6}", re.sub(r'(id|href)="[^"]*"', "", drawn())) == []

@@ -57,7 +57,7 @@ def test_variable_can_have_any_value_and_bad_one_is_rejected_without_it() -> Non
 
 def test_whole_lines_follow_aligned_node_names() -> None:
     lines: list[tuple[str, str]] = []
-    shown = PrefixedOutput(lambda stream, line: lines.append((stream, line)), coloured=False)
+    shown = PrefixedOutput(lambda stream, line: lines.append((stream, line)), colored=False)
     messages = [
         HOSTS,
         said(ONE, b"al"),

@@ -60,7 +60,7 @@ def watch_live(text: str) -> None:
 
 
 def run_command(text: str) -> None:
-    shown = PrefixedOutput(run._write, coloured=True, shown=run._shown)
+    shown = PrefixedOutput(run._write, colored=True, shown=run._shown)
     shown.expect(["deeplearning-worker1"])
     for stream in ("stdout", "stderr"):
         shown.feed("deeplearning-worker1", stream, f"{text}\n{text}".encode(errors="surrogateescape"))
@@ -112,7 +112,7 @@ def test_no_control_character_of_any_text_reaches_a_terminal(printed: Callable[[
     assert not [each for each in foreign(on(Terminal(), printed, text)) if unicodedata.category(each) == "Cc"]
 
 
-def test_colours_of_a_log_are_dropped_and_a_progress_bar_becomes_lines() -> None:
+def test_colors_of_a_log_are_dropped_and_a_progress_bar_becomes_lines() -> None:
     bar = "\x1b[1m1/2\x1b[0m \x1b[32m━━\x1b[0m\r2/2 \x1b[1;38:5:3mdone\x1b[m\r"
     shown = on(Terminal(), print_output, bar, "", "\x1b\x1b[0m]0;made of two\x07")
     assert shown == "1/2 ━━\n2/2 done\n\n\\x1b]0;made of two\\x07\n"

@@ -45,7 +45,7 @@ class Packet:
 
 
 def ports(template: Template) -> list[int]:
-    """Return TCP ports to try: both ends of every range in the template, their neighbours, and well-known ports."""
+    """Return TCP ports to try: both ends of every range in the template, their neighbors, and well-known ports."""
     found = set(_WELL_KNOWN)
     for _, rule in template.security_rules("in"):
         if rule.get("FromPort") is not None and int(rule["FromPort"]) > 0:

@@ -1,11 +1,11 @@
-"""The shared directory with the behaviour of an NFS client: a FUSE mount with caches, slow opens and polled locks.
+"""The shared directory with the behavior of an NFS client: a FUSE mount with caches, slow opens and polled locks.
 
 `bindfs` forwards everything, and the kernel caches like Linux's NFS client (nfs(5), "Data and metadata coherence").
 Attributes of files are cached for at least acregmin, 3 s. Names, found or not, are cached as long as their directory's
 attributes, at least acdirmin, 30 s. EFS is mounted with these defaults. Content is read again at each open and read
 (`direct_io`), so a host that opens a file sees everything that was written before its writer closed it.
 
-Every program of the host also loads a library, `guest/nfs_client.c`, for behaviour that FUSE cannot provide.
+Every program of the host also loads a library, `guest/nfs_client.c`, for behavior that FUSE cannot provide.
 """
 
 from __future__ import annotations

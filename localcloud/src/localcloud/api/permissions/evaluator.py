@@ -6,7 +6,7 @@ reject. moto's own check ignores resources, conditions and resource policies (a 
 simulator has had no release since 2022. parliament and policy_sentry check and write policies, but evaluate no
 requests.
 
-It includes the service authorization reference as data, with the resources of each action. Its licence is the AGPL. npm
+It includes the service authorization reference as data, with the resources of each action. Its license is the AGPL. npm
 installs it separately; it runs in a separate process and is not part of this project.
 """
 

@@ -95,8 +95,8 @@ def test_references_must_resolve() -> None:
         _check(resources)
     with pytest.raises(ValidationError, match=r"\[Gone\] in the Outputs block"):
         _check(nodes(1), Outputs={"X": {"Value": ref("Gone")}})
-    with pytest.raises(ValidationError, match="resource Vpc does not support attribute type Colour"):
-        _check(nodes(1), Outputs={"X": {"Value": {"Fn::GetAtt": ["Vpc", "Colour"]}}})
+    with pytest.raises(ValidationError, match="resource Vpc does not support attribute type Color"):
+        _check(nodes(1), Outputs={"X": {"Value": {"Fn::GetAtt": ["Vpc", "Color"]}}})
 
 
 def test_lists_and_both_branches_are_checked() -> None:
