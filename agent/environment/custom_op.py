@@ -130,7 +130,7 @@ def install(cache: Path, *, search_path: str, report: Callable[[str], None]) -> 
 
     Builds the library first if the cache does not have it. `search_path` is the PATH in which to find the compiler.
     `report` receives a line if another process is building the library. Raises CustomOpError, also without TensorFlow
-    and on other systems than Linux.
+    and on other systems than Linux, and OSError if the library cannot be written.
     """
     if (system := this_platform().system) != "Linux":
         raise CustomOpError(

@@ -126,10 +126,11 @@ class ProcessGroup:
 
 
 def connect(spec: RunSpec, python: str, index: int, module: Sequence[str]) -> Host:
-    """Start the ranks of the host with this index over SSH; return the host. `python` is the ranks' Python.
+    """Start the ranks of the host with this index over SSH, without waiting for them; return the host.
 
-    `module` replaces the run's command if it is not empty. The command line contains only the variables that identify
-    the run.
+    `python` is the ranks' Python. `module` replaces the run's command if it is not empty. The caller must read the
+    ranks' output from `ssh.stdout`. The ranks live while `ssh.stdin` is open: the host terminates them when it closes.
+    The host reads everything else from the run's spec.
     """
     node = spec.hosts[index]
     marks = (f"{RUN_VARIABLE}={spec.run_id}", f"{RUNS_VARIABLE}={spec.runs_root}", "PYTHONDONTWRITEBYTECODE=1")

@@ -57,7 +57,10 @@ class Prefix:
         """
         found = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?", address, flags=re.DOTALL)
         if not found:
-            raise DatasetError(f"{address!r}: must be s3://BUCKET/PREFIX")
+            raise DatasetError(
+                f"{address!r}: must be s3://BUCKET/PREFIX, where BUCKET has 3 to 63 lowercase letters, digits, dots "
+                "and hyphens"
+            )
         key = (found[2] or "").strip("/")
         if set(key) & set("*?["):
             raise DatasetError(

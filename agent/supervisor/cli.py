@@ -143,7 +143,8 @@ def begun(directory: RunDirectory) -> dict[str, Any]:
 def occupancy(runs: Runs) -> dict[str, Any]:
     """Return the live and queued runs and recent replacements, as JSON values.
 
-    `live` lists the live runs with their nodes, oldest first. `queued` lists the ids of the queued runs, the next one
+    `live` lists the live runs, oldest first: `run_id`, `hosts` (the names of its nodes) and `started_by` (None if
+    unknown). `queued` lists the ids of the queued runs, the next one
     first. `replaced` lists the last MAX_SHOWN workers that were replaced in the last day, or that could not be
     replaced; the key is missing if there are none.
     """

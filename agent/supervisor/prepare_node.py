@@ -119,9 +119,12 @@ def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:
         raise NodeError(f"processes of another run could not be killed: {', '.join(map(str, left))}; do: {remedy}")
 
 
-def check_slots(host: Node, *, gpus: int, cores: int) -> None:
-    """Raise NodeError if a host is assigned more ranks than it has GPUs or, without GPUs, than it has cores."""
-    have, what = (gpus, "GPUs") if gpus else (cores, "cores")
+def check_slots(host: Node, *, gpus: int, cpus: int) -> None:
+    """Raise NodeError if a host is assigned more ranks than it has GPUs or, without GPUs, than it has CPUs.
+
+    `cpus` is the number of logical CPUs (hardware threads).
+    """
+    have, what = (gpus, "GPUs") if gpus else (cpus, "CPUs")
     if host.slots > have:
         raise NodeError(
             f"{host.slots} ranks are requested on {host.name}, which has {have} {what}; lower --ranks-per-node"
@@ -149,7 +152,7 @@ def prepare_host(spec: RunSpec, host: Node) -> Prepared:
     rank_user.check(host.name, replace_remedy(host.name))
     rank_user.check_firewall(host.name, replace_remedy(host.name))
     if spec.ranks_per_node:
-        check_slots(host, gpus=count_gpu_devices(), cores=len(os.sched_getaffinity(0)))
+        check_slots(host, gpus=count_gpu_devices(), cpus=len(os.sched_getaffinity(0)))
     wheelhouse = Path(spec.efs_mount) / "payloads" / ".wheelhouse"
     kind = kind_of(spec)
     log = Path(spec.run_directory) / f"install-{host.name}.log"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -285,8 +286,9 @@ def check_answer(answer: Answer, status: int) -> None:
             else "require a version that has a wheel, or install what the build needs on this machine",
         )
     if not answer.words:
-        remedy = f"check whether `uv --version` works; otherwise {REINSTALL}"
-        raise UvError(f"uv exited with status {status} and no message", remedy=remedy)
+        ended = f"was ended by signal {-status}" if status < 0 else f"exited with status {status} and no message"
+        remedy = "repeat the command, with more free memory" if status == -signal.SIGKILL else "repeat the command"
+        raise UvError(f"uv {ended}", remedy=f"{remedy}; if `uv --version` fails too, {REINSTALL}")
 
 
 def _proxy(url: str) -> str:

@@ -110,7 +110,8 @@ class RankOptions:
 
     ranks_per_node: Annotated[
         str,
-        "ranks per node: a number, or cores (one rank per core); default: one per GPU, or one per node without GPUs",
+        "ranks per node: a number, or cores (one rank per physical core); default: one per GPU, or one per node "
+        "without GPUs",
     ] = ""
     launcher: Annotated[
         str,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from agent.spec.horovod import Knobs
 from agent.spec.laptop_requests import RemoteCommand
 from agent.spec.launchers import APART, HOROVOD, PLAIN, REQUIRED
-from agent.spec.nodes import Node, workers
+from agent.spec.nodes import NODE_PYTHON, Node, workers
 from agent.spec.run import RunSpec
 from cluster.aws.notify_flag import resolve_topics
 from cluster.cli import CODE, FOR_NODES
@@ -38,6 +39,19 @@ from cluster.ssh.push import package_tree
 from cluster.terminal.confirmation import confirm
 from cluster.terminal.status_line import doing
 from stacks.instance_types import find
+
+PRINT_CORES: Final = """
+import os, sys
+cores = set()
+for cpu in os.sched_getaffinity(0):
+    try:
+        with open(f"{sys.argv[1]}sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") as file:
+            cores.add(file.read())
+    except OSError:
+        cores.add(cpu)
+print(len(cores))
+"""
+"""Python program that prints the number of physical cores. Its argument is the root directory, with a slash."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -267,11 +281,13 @@ def specified(
 
 
 def count_cores(supervisor: Supervisor) -> dict[str, int]:
-    """Return the number of cores that a process may use on each worker, by the worker's name. Raises
-    CommandFailedError.
+    """Return the number of physical cores that a process may use on each worker, by the worker's name.
+
+    Raises CommandFailedError.
     """
+    command = RemoteCommand(command=(NODE_PYTHON, "-c", PRINT_CORES, "/"))
     with doing("counting the nodes' cores"):
-        results = command_on_nodes.run(supervisor.master, supervisor.directory, RemoteCommand(command=("nproc",)), None)
+        results = command_on_nodes.run(supervisor.master, supervisor.directory, command, None)
     if any(result.failed for result in results):
         raise command_on_nodes.CommandFailedError(results)
     return {result.name: int(result.stdout) for result in results}

@@ -36,12 +36,14 @@ def guides() -> list[str]:
 
 
 def index() -> str:
-    """Return the text of docs/index.md with links to the reference pages added to its last section, Reference."""
+    """Return the text of docs/index.md with links to the reference pages added at the end of its section Reference."""
     added = "".join(
         f"- [{text.splitlines()[0].removeprefix('# ')}]({posixpath.relpath(page, 'docs')})\n"
         for page, text in reference_pages().items()
     )
-    return (ROOT / INDEX).read_text(encoding="utf-8").rstrip() + f"\n{added}"
+    before, title, after = (ROOT / INDEX).read_text(encoding="utf-8").partition("\n## Reference\n")
+    section, heading, rest = after.partition("\n## ")
+    return f"{before}{title}{section.rstrip()}\n{added}{heading}{rest}"
 
 
 def navigation(text: str) -> list[dict[str, object]]:

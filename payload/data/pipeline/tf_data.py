@@ -41,5 +41,5 @@ def options(threads: int) -> Any:
 
 
 def cores() -> int:
-    """Return the number of cores available to this process."""
+    """Return the number of logical CPUs that this process's affinity allows. A CPU quota does not lower it."""
     return len(os.sched_getaffinity(0))

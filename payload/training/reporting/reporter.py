@@ -201,7 +201,10 @@ class Reporter:
         )
 
     def trained(self) -> None:
-        """On rank 0, add training images, filters and embeddings to TensorBoard, if the settings request pictures."""
+        """On rank 0, add training images, filters and embeddings to TensorBoard, if the settings request pictures.
+
+        Raises StorageError.
+        """
         if self._tensorboard:
             self._tensorboard.end()
 

@@ -32,16 +32,16 @@ RUNTIME = Path("/opt/deepcdk/runtime/0123456789abcdef")
 
 def test_without_gpus_node_runs_at_most_one_rank_per_core() -> None:
     host = make_node(2, slots=4)
-    check_slots(host, gpus=0, cores=4)
-    with pytest.raises(NodeError, match="4 ranks are requested on deeplearning-worker2, which has 2 cores"):
-        check_slots(host, gpus=0, cores=2)
+    check_slots(host, gpus=0, cpus=4)
+    with pytest.raises(NodeError, match="4 ranks are requested on deeplearning-worker2, which has 2 CPUs"):
+        check_slots(host, gpus=0, cpus=2)
 
 
 def test_with_gpus_number_of_cores_does_not_count() -> None:
     host = make_node(2, slots=4)
-    check_slots(host, gpus=8, cores=2)
+    check_slots(host, gpus=8, cpus=2)
     with pytest.raises(NodeError, match="which has 1 GPUs"):
-        check_slots(host, gpus=1, cores=96)
+        check_slots(host, gpus=1, cpus=96)
 
 
 def test_layer_has_packages_locked_by_laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from cluster.programs.user_program import Program
 from cluster.runs.recipe_or_program import Training
 from cluster.runs.run_options import RankOptions, RunOptions
 from cluster.runs.run_spec import Stamp, specify, stored_spec
+from cluster.runs.train_request import PRINT_CORES
 from tests.factories import AGENT, PAYLOAD, PROGRAM, make_master, make_nodes, make_stack
 
 STACK = make_stack()
@@ -134,3 +138,16 @@ def test_spec_has_own_environment_and_keras_2_only_if_tf_keras_is_needed(
     assert (spec.own_environment, spec.horovod_for, spec.keras) == (True, ("tensorflow",), 3)
     beside = Environment(lock="numpy==1.26.4\n", horovod_for=("tensorflow",), tf_keras=True)
     assert make_launch(training=program, environment=beside).keras == 2
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_physical_cores_are_counted(tmp_path: Path, reported: bool) -> None:
+    cpus = os.sched_getaffinity(0)
+    if reported:
+        for cpu in cpus:
+            topology = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology"
+            topology.mkdir(parents=True)
+            (topology / "thread_siblings_list").write_text("0-7\n")
+    command = [sys.executable, "-c", PRINT_CORES, f"{tmp_path}/"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert int(printed) == (1 if reported else len(cpus))

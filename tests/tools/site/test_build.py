@@ -90,6 +90,11 @@ def test_every_guide_and_reference_page_is_in_the_navigation(built: Path) -> Non
     assert all(f'/{Path(page).stem}.html"' in text or f'"{Path(page).stem}.html"' in text for page in reference_pages())
 
 
+def test_reference_pages_are_in_the_section_reference() -> None:
+    (section,) = [each["Reference"] for each in pages.navigation(pages.index()) if "Reference" in each]
+    assert _pages(section) == ["docs/settings.md", *reference_pages()]
+
+
 def _pages(part: object) -> list[str]:
     assert isinstance(part, list)
     return [page for entry in part for page in entry.values()]

@@ -98,7 +98,7 @@ def _kill_half(attempt: Attempt) -> Done:
     """
     hosts = attempt.hosts()
     if len(hosts) < 2:
-        raise NoTargetError("there are fewer than two running hosts")
+        raise NoTargetError("fewer than two of the hosts that this fault may affect are running")
     first = hosts.index(attempt.choose(hosts, "host"))
     half = [hosts[(first + n) % len(hosts)] for n in range(len(hosts) // 2)]
     for host in half:

@@ -38,7 +38,7 @@ def test_settings_file_is_read_as_written(tmp_path: Path, recipe: Recipe) -> Non
         ({"settings": {"epochs": "ten"}}, r"settings\.json: a value has the wrong type; use the version"),
         ({"settings": ["epochs"]}, r"settings\.json: a value has the wrong type; use the version"),
         ({"settings": {"color": "blue"}}, r"settings\.json: .* does not have the settings color; use the version"),
-        ({"color": "blue"}, r"settings\.json: these are not the settings of a run: a value"),
+        ({"color": "blue"}, r"settings\.json: these are not the settings of a run: 'color' is unknown; fetch"),
         (
             {"settings": {"epochs": 0}},
             r"settings\.json: --epochs 0: must be 1 to 100000; use the version of deepcdk that",
