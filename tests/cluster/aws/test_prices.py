@@ -16,7 +16,6 @@ from cluster.aws.prices import PRICE_LIST, Prices, as_of, cheapest, parse_price,
 from cluster.errors import AwsError
 
 NOW = datetime.datetime(2026, 11, 24, tzinfo=datetime.UTC)
-TODAY = datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 def dimension(usd: str, unit: str = "Hrs", **more: str) -> dict[str, Any]:
@@ -90,7 +89,8 @@ def test_price_is_known_only_if_the_list_names_exactly_one(products: list[str], 
 
 def test_price_is_asked_for_once_a_day(tmp_path: Path) -> None:
     cache, aws = tmp_path / "deep" / "prices.json", FakeAws(HOURLY)
-    found = Price(usd=0.34, unit="hour", date=TODAY, source=PRICE_LIST)
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()  # not when this module was imported
+    found = Price(usd=0.34, unit="hour", date=today, source=PRICE_LIST)
     assert Prices(aws, cache).on_demand(["c5.2xlarge"], wait_s=60) == {"c5.2xlarge": found}
     assert Prices(aws, cache).on_demand(["c5.2xlarge"], wait_s=0) == {"c5.2xlarge": found}
     assert len(aws.asked) == 1
