@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import json
 import re
 from pathlib import Path
@@ -49,7 +50,11 @@ def init(directory: Annotated[str, "directory of the project; default: the curre
     except FileExistsError:
         raise UsageError("DIR", directory, "is a file; give a directory, or a name that does not exist") from None
     except OSError as error:
-        remedy = "free some space there, or give a directory in which you may write: `deepcdk init DIR`"
+        remedy = (
+            "free some space there, then repeat the command"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            else "give a directory in which you may write: `deepcdk init DIR`"
+        )
         what, where = f"cannot write the project: {error.strerror}", str(error.filename or directory)
         raise DeepcdkError(what, where=where, remedy=remedy) from None
     print_sentence(f"{project}: " + (f"wrote {', '.join(written)}" if written else "nothing to write"))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -135,3 +137,18 @@ def test_results_and_templates_are_not_uploaded_with_the_project(run: Run, tmp_p
     uploaded = {str(path) for path in survey(tmp_path).files}
     assert "train.py" in uploaded
     assert not any(path.startswith(("runs/", "cdk.out/")) for path in uploaded)
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.ENOSPC, "do: free some space there, then repeat"), (errno.EROFS, "do: give a directory in which you may")],
+)
+def test_unwritable_project_has_the_remedy_of_its_cause(
+    monkeypatch: pytest.MonkeyPatch, run: Run, number: int, remedy: str
+) -> None:
+    def refuse(path: Path, _: str) -> bool:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(init, "write_new", refuse)
+    status, _, error = run("new")
+    assert (status, f"cannot write the project: {os.strerror(number)}" in error, remedy in error) == (1, True, True)
