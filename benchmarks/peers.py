@@ -14,6 +14,7 @@ PACKAGES: Final = {
     "pcluster": "aws-parallelcluster==3.16.1",
     "ray": "ray[default]==2.60.0",
     "parallel-ssh": "parallel-ssh==2.16.0.post1",
+    "ansible": "ansible-core==2.19.14",
     "torch": "torch==2.13.0",
 }
 """The package of each tool. docs/comparison.md describes these versions of the first four."""

@@ -10,11 +10,14 @@ in figures.json. All tools copy the same files from the laptop to every host, th
 - deepcdk-shared: `fab stage-data`, which puts one copy on the shared file system for all hosts
 - rsync: one `rsync -a` for each host at once, over ProxyJump
 - parallel-ssh: `copy_file` of the directory, through its proxy
+- ansible: its module `copy`, with one process for each host
 
 The bytes of one push on the laptop's link are counted too. Then deepcdk pushes again, with nothing changed. Then
-`fab run -- true` on all hosts is compared with parallel-ssh. A tool that takes longer than `--limit` is stopped.
+`fab run -- true` on all hosts is compared with parallel-ssh and ansible. A tool that takes longer than `--limit` is
+stopped.
 
-parallel-ssh is installed in .peers-parallel-ssh. If the system has no rsync, it is left out.
+parallel-ssh and ansible are installed in .peers-parallel-ssh and .peers-ansible. If the system has no rsync, it is left
+out.
 """
 
 from __future__ import annotations

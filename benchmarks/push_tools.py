@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from agent.spec.nodes import NODE_PYTHON
 from benchmarks.peers import environment_of
 
 REMOTE: Final = "bench-push"
@@ -17,6 +19,7 @@ LOCAL_DATA: Final = "/home/deepcdk-rank/files/data"
 OURS: Final = "deepcdk"
 SHARED: Final = "deepcdk-shared"
 PSSH: Final = "parallel-ssh"
+ANSIBLE: Final = "ansible"
 PARALLEL_SSH: Final = """
 import sys
 from gevent import joinall
@@ -75,6 +78,29 @@ def tools() -> list[Tool]:
         waits = "for i in $p; do wait $i || exit 1; done"
         return ["sh", "-c", f"{line}; {waits}", f"{ssh} -o 'ProxyCommand={_through(fleet)}'", str(source)]
 
+    def ansible(fleet: Fleet, module: str, arguments: str) -> list[str]:
+        """Return an ad hoc command of Ansible for all hosts at once."""
+        folder = environment_of(ANSIBLE) / "bin"
+        jump = f"-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o 'ProxyCommand={_through(fleet)}'"
+        variables = {
+            "ansible_user": fleet.user,
+            "ansible_ssh_private_key_file": fleet.key,
+            "ansible_ssh_common_args": jump,
+            "ansible_python_interpreter": NODE_PYTHON,
+        }
+        words = [str(folder / "ansible"), "all", "-i", ",".join((*fleet.hosts, "")), "-e", json.dumps(variables)]
+        return [
+            "env",
+            "ANSIBLE_HOST_KEY_CHECKING=False",
+            *words,
+            "-f",
+            str(len(fleet.hosts)),
+            "-m",
+            module,
+            "-a",
+            arguments,
+        ]
+
     def stage(fleet: Fleet, source: Path, to: str) -> list[str]:
         return ["fab", "stage-data", str(source), "--name", REMOTE, "--to", to, *fleet.settings]
 
@@ -96,6 +122,11 @@ def tools() -> list[Tool]:
             name=PSSH,
             push=lambda fleet, source: parallel_ssh(fleet, str(source)),
             command=lambda fleet: parallel_ssh(fleet, ""),
+        ),
+        Tool(
+            name=ANSIBLE,
+            push=lambda fleet, source: ansible(fleet, "copy", f"src={source}/ dest={REMOTE}/"),
+            command=lambda fleet: ansible(fleet, "command", "true"),
         ),
     ]
 
