@@ -89,17 +89,8 @@ def tools() -> list[Tool]:
             "ansible_python_interpreter": NODE_PYTHON,
         }
         words = [str(folder / "ansible"), "all", "-i", ",".join((*fleet.hosts, "")), "-e", json.dumps(variables)]
-        return [
-            "env",
-            "ANSIBLE_HOST_KEY_CHECKING=False",
-            *words,
-            "-f",
-            str(len(fleet.hosts)),
-            "-m",
-            module,
-            "-a",
-            arguments,
-        ]
+        words += [f"--forks={len(fleet.hosts)}", f"--module-name={module}", f"--args={arguments}"]
+        return ["env", "ANSIBLE_HOST_KEY_CHECKING=False", *words]
 
     def stage(fleet: Fleet, source: Path, to: str) -> list[str]:
         return ["fab", "stage-data", str(source), "--name", REMOTE, "--to", to, *fleet.settings]

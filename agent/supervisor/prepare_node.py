@@ -172,7 +172,7 @@ def prepare_host(spec: RunSpec, host: Node) -> Prepared:
 
 
 def let_ranks_reach(python: Path, runtime: Path) -> Prepared:
-    """Let ranks reach `python`, and return the result of preparing this host: the paths, and leftovers of ranks.
+    """Make `python` accessible to ranks; return the result of preparing this host: the paths, and leftovers of ranks.
 
     If `python` is in this user's home, all users get the permission to enter the directories above it, because the
     ranks run as another user. Raises OSError.

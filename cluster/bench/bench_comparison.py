@@ -30,7 +30,7 @@ class Difference:
 
     @property
     def threshold(self) -> float:
-        """Return by which fraction the larger time must exceed the smaller: the sum of both spreads, at least LEAST."""
+        """Return the fraction of the smaller time by which the times must differ: both spreads, and at least LEAST."""
         return max(LEAST, self.now.spread + self.before.spread)
 
     @property

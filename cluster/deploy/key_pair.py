@@ -57,7 +57,7 @@ class Match:
 def own_keys(home: Path, key: str = "") -> tuple[UserKey, ...]:
     """Return the user's keys: only the one in the file `key` if it is given, else those in the agent and in ~/.ssh.
 
-    Keys of which only the public half is on the laptop are included. Raises ConnectionFailedError if `key` is not a
+    This includes keys with only their public half on the laptop. Raises ConnectionFailedError if `key` is not a
     valid key, or ssh rejects the user's settings.
     """
     return user_keys.find(user_settings.read("deepcdk-master", home=home), home, key)

@@ -41,17 +41,11 @@ from cluster.terminal.status_line import doing
 from stacks.instance_types import find
 
 PRINT_CORES: Final = """
-import os, sys
-cores = set()
-for cpu in os.sched_getaffinity(0):
-    try:
-        with open(f"{sys.argv[1]}sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") as file:
-            cores.add(file.read())
-    except OSError:
-        cores.add(cpu)
-print(len(cores))
+import os, pathlib
+from agent.hardware import topology
+print(len(topology.read_topology(pathlib.Path("/"), os.sched_getaffinity(0)).cores))
 """
-"""Python program that prints the number of physical cores. Its argument is the root directory, with a slash."""
+"""Python program that prints the number of physical cores that it may use. It needs the agent's tree in PYTHONPATH."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -276,16 +270,16 @@ def specified(
         options=request.options,
         stamp=Stamp.of(request.source),
         environment=packed.environment,
-        cores=count_cores(session.supervisor(master)) if on_cores else {},
+        cores=count_cores(session.supervisor(master), session.agent_directory) if on_cores else {},
     )
 
 
-def count_cores(supervisor: Supervisor) -> dict[str, int]:
+def count_cores(supervisor: Supervisor, agent_directory: str) -> dict[str, int]:
     """Return the number of physical cores that a process may use on each worker, by the worker's name.
 
-    Raises CommandFailedError.
+    `agent_directory` contains the agent on the workers. Raises CommandFailedError.
     """
-    command = RemoteCommand(command=(NODE_PYTHON, "-c", PRINT_CORES, "/"))
+    command = RemoteCommand(command=(NODE_PYTHON, "-c", PRINT_CORES), environment=(("PYTHONPATH", agent_directory),))
     with doing("counting the nodes' cores"):
         results = command_on_nodes.run(supervisor.master, supervisor.directory, command, None)
     if any(result.failed for result in results):

@@ -83,7 +83,7 @@ class Master:
         self._relied_on = 0
 
     def reopen_with(self, connect: Callable[[], Master]) -> Master:
-        """Let `connect` open a new connection if a new command finds the current one broken. Return this master.
+        """Set the function that opens a new connection if a command finds the current one broken. Return this master.
 
         The connection is not replaced while a stream or a forwarding uses it, for example while nodes are held for a
         task. The caller must restart what ended with the connection.

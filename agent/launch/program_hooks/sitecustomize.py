@@ -47,7 +47,7 @@ FAILURES = (
 """Substrings of an uncaught error with its traceback, and their meaning."""
 FRAMEWORKS = ("tensorflow", "torch")
 MAX_OBJECTS = 200_000
-"""Maximum number of objects of a program whose collection is skipped."""
+"""With more objects than this, the garbage collection of a program is not changed."""
 
 
 class KerasTrapError(RuntimeError):

@@ -77,7 +77,7 @@ def creation_wait(declaration: Mapping[str, Any]) -> Wait | None:
 
 
 def signal_wait(count: int, timeout: str, percent: int = 100) -> Wait:
-    """Return the condition for `count` signals, of which at least `percent` percent must be successes. Does not wait.
+    """Return the condition that `count` signals arrived, at least `percent` percent of them successes. Does not wait.
 
     `timeout` is an ISO 8601 duration from now (300 s if it is invalid).
     """
